@@ -151,6 +151,14 @@ void spare_addresses() {
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) mallopt(M_ARENA_MAX, 1);
 }
 
+/// Shards of a data set and connections to other nodes may be more than the files that a process is given at first.
+void take_all_descriptors() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 /// A closed stream's number would go to the next file that is opened, and what is printed into that file.
 void open_closed_streams() {
   for (int descriptor = 0; descriptor <= 2; ++descriptor)
@@ -162,6 +170,7 @@ void open_closed_streams() {
 int main(int argc, char** argv) {
   open_closed_streams();
   spare_addresses();
+  take_all_descriptors();
   ab::report_what_escapes();
   std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away costs output, not the run
   std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of write()

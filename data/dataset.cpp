@@ -105,7 +105,12 @@ std::uint64_t TrainAndTest::hash() const {
 
 std::vector<int> labels_without_images(const Dataset& set) {
   std::vector<bool> seen(static_cast<std::size_t>(set.classes));
-  for (std::int64_t i = 0; i < set.count; ++i) seen[static_cast<std::size_t>(set.label(i))] = true;
+  int missing = set.classes;
+  for (std::int64_t i = 0; i < set.count && missing > 0; ++i) {
+    const auto label = static_cast<std::size_t>(set.label(i));
+    missing -= !seen[label];
+    seen[label] = true;
+  }
   std::vector<int> without;
   for (int label = 0; label < set.classes; ++label)
     if (!seen[static_cast<std::size_t>(label)]) without.push_back(label);

@@ -3,6 +3,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <utility>
@@ -14,12 +15,12 @@
 namespace ab {
 namespace {
 
-constexpr std::chrono::seconds kPatience{10};
-constexpr std::chrono::minutes kSilence{1};  // before a node that was given up is asked again
-constexpr int kGlance = 100;                 // ms after which a server that waits looks whether it is to stop
+constexpr std::chrono::seconds kPatience{10}, kPatienceToConnect{3};
+constexpr std::chrono::minutes kSilence{1}, kLongestSilence{60};  // before a node that was given up is asked again
+constexpr int kGlance = 100;  // ms after which a server that waits looks whether it is to stop
 constexpr int kMostCallers = 1024;
 
-Deadline soon() { return std::chrono::steady_clock::now() + kPatience; }
+Deadline soon(std::chrono::seconds patience = kPatience) { return std::chrono::steady_clock::now() + patience; }
 
 bool waits_to_be_read(const Socket& socket) {
   pollfd waiting{socket.descriptor(), POLLIN, 0};
@@ -118,16 +119,21 @@ ImageNodes::ImageNodes(std::vector<HostPort> servers, std::uint64_t token) : tok
   for (HostPort& server : servers) {
     nodes_.push_back(std::make_unique<Node>());
     nodes_.back()->server = std::move(server);
+    nodes_.back()->silence = kSilence;
   }
+  most_idle_ = std::max<std::size_t>(1, std::size_t{kMostCallers / 4} / std::max<std::size_t>(1, nodes_.size()));
 }
 
 void ImageNodes::give_up(Node& node, const std::string& reason) const {
   const std::lock_guard lock(node.mutex);
   const auto now = std::chrono::steady_clock::now();
-  if (node.not_before <= now && !reason.empty())
-    say(stderr, "warning: images that {} keeps are read from their files for a minute: {}\n", node.server.str(),
-        reason);
-  node.not_before = now + kSilence;
+  if (node.given_up && now < node.not_before) return;  // another thread has said it
+  if (!reason.empty())
+    say(stderr, "warning: images that {} keeps are read from their files for {} min: {}\n", node.server.str(),
+        node.silence.count(), reason);
+  node.not_before = now + node.silence;
+  node.silence = std::min(2 * node.silence, kLongestSilence);
+  node.given_up = true;
   node.idle.clear();
 }
 
@@ -136,6 +142,7 @@ Socket ImageNodes::connect(Node& node) const {
   {
     const std::lock_guard lock(node.mutex);
     if (std::chrono::steady_clock::now() < node.not_before) return {};
+    if (node.given_up) node.given_up = false, node.not_before = soon();  // one thread tries, the others do not wait
     if (!node.idle.empty()) {
       Socket connection = std::move(node.idle.back());
       node.idle.pop_back();
@@ -143,7 +150,7 @@ Socket ImageNodes::connect(Node& node) const {
     }
   }
   std::string problem;
-  Socket connection = connect_to(node.server, soon(), problem);
+  Socket connection = connect_to(node.server, soon(kPatienceToConnect), problem);
   if (connection && connection.write(&token_, sizeof token_, soon()) == Socket::Result::done) return connection;
   give_up(node, fmt::format("it cannot be reached ({})", problem));
   return {};
@@ -175,7 +182,8 @@ ImageNodes::Answer ImageNodes::fetch(std::int64_t number_of_node, std::int64_t n
     return Answer::none;
   }
   const std::lock_guard lock(node.mutex);
-  node.idle.push_back(std::move(connection));
+  node.silence = kSilence, node.not_before = {};
+  if (node.idle.size() < most_idle_) node.idle.push_back(std::move(connection));
   return kept ? Answer::image : Answer::not_kept;
 }
 

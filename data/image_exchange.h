@@ -55,8 +55,8 @@ class ImageNodes {
   std::int64_t count() const { return std::ssize(nodes_); }
   enum class Answer : std::uint8_t { image, not_kept, none };
   /// Asks that node for that part of the image, or all of it, over a connection for each thread that asks at once. A node that
-  /// cannot be reached, has not answered for ten seconds or answers nonsense is asked again after a minute; unless it has ended, a
-  /// warning on stderr says so.
+  /// cannot be reached in three seconds, has not answered for ten or answers nonsense is asked again after a minute, then after
+  /// two, four and so on up to an hour; unless it has ended, a warning on stderr says so.
   Answer fetch(std::int64_t node, std::int64_t number, const ChoosePart& part, Image& image);
 
  private:
@@ -64,13 +64,16 @@ class ImageNodes {
     HostPort server{};
     std::mutex mutex{};
     std::vector<Socket> idle{};  // connections that no thread uses
+    bool given_up = false;
     std::chrono::steady_clock::time_point not_before{};
+    std::chrono::minutes silence{};  // after the next failure
   };
   Socket connect(Node& node) const;
   void give_up(Node& node, const std::string& reason) const;
 
   std::vector<std::unique_ptr<Node>> nodes_;
   std::uint64_t token_;
+  std::size_t most_idle_;  // connections to a node that are kept: a server has a thread and a descriptor for each
 };
 
 }  // namespace ab

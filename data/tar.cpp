@@ -2,7 +2,6 @@
 #include "data/tar.h"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -191,17 +190,6 @@ class Scan {
   std::int64_t window_begin_ = 0;
 };
 
-/// Shards may be more than the files that a process is given at first.
-int open_to_read(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  rlimit limit{};
-  if (file >= 0 || errno != EMFILE || ::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max)
-    return file;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-  return ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-}
-
 }  // namespace
 
 std::string tar_header(const std::string& name, std::int64_t bytes) {
@@ -222,7 +210,7 @@ std::string tar_padding(std::int64_t bytes) { return std::string(static_cast<std
 
 std::string tar_end() { return std::string(2 * kBlock, '\0'); }
 
-TarArchive::TarArchive(std::string path) : path_(std::move(path)), file_(open_to_read(path_)) {
+TarArchive::TarArchive(std::string path) : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
   struct stat status {};
   const bool good = file_ >= 0 && ::fstat(file_, &status) == 0;
   const int error = errno;

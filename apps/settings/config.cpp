@@ -253,7 +253,9 @@ void check_images(const TrainConfig& config) {
            "--image-sizes takes whole numbers in pairs: a size, and how many epochs have it");
   AB_CHECK(sizes.empty() || find_dataset(config.dataset).decodes,
            "--image-sizes is for images that are cropped at random sizes; those of {} have one size", config.dataset);
-  const std::int64_t side = config.image_size > 0 ? config.image_size : 224;  // of imagenet
+  std::int64_t side = config.image_size > 0 ? config.image_size : 224;  // of imagenet
+  if (!config.augment || config.shift > 0)                              // training frames images as validation does
+    for (std::size_t i = 0; i < sizes.size(); i += 2) side = std::max(side, static_cast<std::int64_t>(sizes[i]));
   AB_CHECK(config.framing.shorter == 0 || config.framing.shorter >= side,
            "--resize {} is less than the {} pixels that the model sees", config.framing.shorter, side);
   AB_CHECK(config.framing.decode == Decode::exact || config.cache_gb == 0,

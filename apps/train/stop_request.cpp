@@ -105,8 +105,12 @@ void StopAgreement::ask(bool must_stop) {
 }
 
 bool StopAgreement::answer(std::int64_t unanswered) {
+  Ledger& ledger = control_->ledger();
   while (std::ssize(questions_) > unanswered) {
+    const std::string phase = ledger.phase();
+    ledger.set_phase(kLabel);  // which the waiting is of
     questions_.front().request.wait();
+    ledger.set_phase(phase);
     const std::int64_t flag = *questions_.front().flag.data<std::int64_t>();
     agreed_ |= flag == kStop;
     save_agreed_ |= flag == kSave;

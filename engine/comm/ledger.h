@@ -68,12 +68,12 @@ std::vector<int> consecutive_nodes(int ranks, int ranks_per_node);
 /// One per rank, shared by its communicators and used by its thread only.
 class Ledger {
  public:
-  /// `node_of_rank`: the node of each world rank.
-  explicit Ledger(std::vector<int> node_of_rank, Wiring wiring = {})
-      : node_of_rank_(std::move(node_of_rank)), wiring_(std::move(wiring)) {
+  /// `node_of_rank`: the node of each world rank, by any number.
+  explicit Ledger(const std::vector<int>& node_of_rank, Wiring wiring = {})
+      : node_of_rank_(Layout(node_of_rank).node_of), wiring_(std::move(wiring)) {
     begin_step(0);
   }
-  /// Of each rank of the world.
+  /// Of each rank of the world; nodes count from 0 in the order of their first ranks.
   const std::vector<int>& node_of_rank() const { return node_of_rank_; }
   /// How many ranks of the world share the node of this one.
   int ranks_on_node_of(int world_rank) const;

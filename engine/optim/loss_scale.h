@@ -7,7 +7,7 @@
 // are exchanged, batch norm before its ranks add up sums on the way (engine/ops/norm.cpp), and an infinity on one rank
 // reaches, through the mean, all that share the gradient: these skip the update together. Groups of AB-training that
 // share none skip on their own, and a skipped update counts as a step, in the schedule and in the optimizer, so that all
-// ranks go through the same phases. With --ab.setup individual a rank skips by itself, biases and norms too, which then
+// ranks go through the same phases. With --ab.group-size 1 a rank skips by itself, biases and norms too, which then
 // differ within its group until the next synchronisation.
 // Whether an update is skipped is decided on the device, before it touches anything. The scale is decided here, and one
 // update late, so that nobody waits: what an update showed counts when the next one has been issued. That next one still

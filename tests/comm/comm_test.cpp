@@ -703,6 +703,10 @@ TEST(Ledger, SharesARingBetweenNodesByItsCrossingLinks) {
   EXPECT_EQ(ledger.total_of_phase("straight"), (LedgerEntry{1, 600, 100, 400, 100, 400}));
 }
 
+TEST(Ledger, CountsNodesFromZero) {
+  EXPECT_EQ(Ledger({4, 4, 2, 2}).node_of_rank(), consecutive_nodes(4, 2)) << "transports name a node by its first rank";
+}
+
 TEST(Ledger, CountsManyCollectivesAtOnceAsOneByOne) {
   Ledger at_once(consecutive_nodes(7, 3)), one_by_one(consecutive_nodes(7, 3));
   const std::vector<int> everyone{0, 1, 2, 3, 4, 5, 6}, some{2, 3, 4};

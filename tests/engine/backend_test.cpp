@@ -351,8 +351,9 @@ TEST(Bfloat16, IsMultipliedByTheUnitOfTheProcessor) {
   const auto has = [&](const char* word) { return processor.find(word) != std::string::npos; };
   const bool is_fast = limit || !has("GenuineIntel") || !has(" avx512_fp16");
   const std::string named = cpu::native_bfloat16() ? cpu::native_bfloat16() : "none";
-  if (named != "AMX" || limit || !has(" amx_bf16"))
+  if (named != "AMX" || limit || !has(" amx_bf16")) {
     EXPECT_EQ(named, has(" avx512_bf16") && is_fast ? "AVX512-BF16" : "none");
+  }
 }
 #endif
 

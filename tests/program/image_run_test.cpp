@@ -100,6 +100,17 @@ TEST_F(ImageRunTest, ImagesAreFramedAsTheRunSaysAndAsTheModelFileRemembers) {
   EXPECT_NE(contents("fast/model.safetensors"), contents("exact/model.safetensors")) << "other pixels";
   EXPECT_TRUE(test::contains(contents("fast/config.toml"), "decode = \"fast\""));
   expect_failure(train("small", "--resize 7"), 2, "--resize 7 is less than the");
+  const std::string larger_at_first = "--image-sizes 16,1 --resize 12";
+  EXPECT_EQ(run("plan --model resnet20 --dataset imagenet --image-size 8 " + larger_at_first).exit_code, 0) << "crops";
+  expect_failure(train("framed_larger", larger_at_first + " --shift 2"), 2, "--resize 12 is less than the 16 pixels");
+}
+
+TEST_F(ImageRunTest, ShardsMayBeMoreThanTheFilesThatAShellGives) {
+  const std::string folder = path("images");
+  run_command(
+      fmt::format("cd {} && for i in $(seq 100 160); do tar -cf train-$i.tar train; done && rm -r train", folder));
+  const test::Outcome outcome = run(train("shards"), R"(bash -c 'ulimit -S -n 40; exec "$0" "$@"')");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
 }
 
 TEST_F(ImageRunTest, EpochsHaveTheSizesOfARecipe) {
