@@ -194,13 +194,13 @@ void AbStrategy::end_evaluation(TrainState&) {
 void AbStrategy::finish(TrainState& state) {
   if (phase_ != Phase::low_rank) return average_buffers();
   sync(state);
-  if (options_.final_model == FinalModel::factors) leave_factors();
   state.optimizer.set_params(inventory_of(model_).params);
 }
 
 /// Splits the rejoined model once more, into the same factors on every rank; a weight that would not get smaller
 /// stays dense.
-void AbStrategy::leave_factors() {
+void AbStrategy::leave(TrainState& state) {
+  if (phase_ != Phase::low_rank || options_.final_model != FinalModel::factors) return;
   world_.ledger().set_phase("split");
   const std::vector<Weight*> weights = eligible_weights(model_);
   const std::vector<LowRank> parts =
@@ -211,6 +211,7 @@ void AbStrategy::leave_factors() {
     FactorPair pair = apply_gauge(parts[i], Gauge::split_sigma, true);
     weight.factorise(std::move(pair.outer), std::move(pair.inner), Weight::Mode::train_a);
   }
+  state.optimizer.set_params(inventory_of(model_).params);
 }
 
 void AbStrategy::save(StateDict& state) const {

@@ -45,6 +45,7 @@ class AbStrategy final : public SyncStrategy {
   void begin_evaluation(TrainState& state) override;
   void end_evaluation(TrainState& state) override;
   void finish(TrainState& state) override;
+  void leave(TrainState& state) override;
   bool replicas_agree() const override { return phase_ != Phase::low_rank; }
   void save(StateDict& state) const override;
   void load(const StateDict& saved, TrainState& state) override;
@@ -53,7 +54,6 @@ class AbStrategy final : public SyncStrategy {
   void split(TrainState& state, bool cut);
   void sync(TrainState& state);
   void enter(Phase phase, TrainState& state);
-  void leave_factors();
   void average_buffers();
   std::vector<Tensor> shared_values() const;
   Trainers trainers() const;

@@ -280,6 +280,7 @@ class Trainer {
     const bool waited = !strategy_.replicas_agree();
     strategy_.finish(state);
     if (learner_.average && waited) learner_.average->catch_up(*learner_.model);
+    strategy_.leave(state);
     StateDict models;
     save_model(*learner_.model, models);
     if (learner_.average) learner_.average->save(models);

@@ -58,6 +58,8 @@ class SyncStrategy {
   virtual void end_evaluation(TrainState& /*state*/) {}
   /// After the last step: all ranks hold the final model.
   virtual void finish(TrainState& state) = 0;
+  /// After that, and after an average of weights has taken the model: the form in which the run leaves it.
+  virtual void leave(TrainState& /*state*/) {}
   /// Whether all ranks hold the same parameters at present.
   virtual bool replicas_agree() const { return true; }
 

@@ -32,6 +32,9 @@
 namespace ab {
 namespace {
 
+/// Few, as kernels are interpreted.
+TrainAndTest images() { return test::striped_sets(43, 11); }
+
 /// In float32.
 double loss_tolerance() { return on_ptx_gpu() ? 1e-5 : 1e-3; }
 /// What a cut drops lets rounding grow.
@@ -67,7 +70,7 @@ DeviceOutcome train_on(const std::string& device, TrainConfig config, int ranks,
     std::optional<Checkpoint> checkpoint;
     const std::string folder = in_folder(config.out, kCheckpointFolder);
     if (std::filesystem::exists(folder)) checkpoint = load_newest_checkpoint(folder, world);
-    const TrainResult result = train(config, world, test::striped_sets(83, 21), listener, std::move(checkpoint));
+    const TrainResult result = train(config, world, images(), listener, std::move(checkpoint));
     if (world.rank() != 0) return;
     if (!result.stopped) remove_last_checkpoint(config, result.summary.steps);
     outcome.stopped = result.stopped;
@@ -165,7 +168,7 @@ TEST_F(DeviceTest, EveryMethodTrainsAsOnTheCpu) {
     TrainConfig config = short_run(method.name);
     config.cuda_graph = "on";
     config.eval_every = 1;
-    if (!method.has_ranks) config.steps = 12;  // more than an epoch
+    if (!method.has_ranks) config.steps = 7;  // more than an epoch
     expect_same_on_both(config, 2, loss_tolerance(method.name));
   }
 }
@@ -201,12 +204,12 @@ TEST_F(DeviceTest, AStepDoesNotWaitForTheGpu) {
   config.accumulate = 2;
   config.mixup = 0.2;
   config.ema_decay = 0.8;
-  EXPECT_EQ(waits(4, config), waits(8, config));
+  EXPECT_EQ(waits(2, config), waits(5, config));
   config.precision = "fp16";
-  EXPECT_EQ(waits(4, config), waits(8, config));
+  EXPECT_EQ(waits(2, config), waits(5, config));
   config.precision = "fp32";
   config.log_every = 1;  // a line of metrics has to wait, once
-  EXPECT_EQ(waits(4, config) + 4, waits(8, config));
+  EXPECT_EQ(waits(2, config) + 3, waits(5, config));
 }
 
 TEST_F(DeviceTest, AStepWithCompressedGradientsDoesNotWaitForTheGpu) {
@@ -241,7 +244,7 @@ TEST_F(DeviceTest, AmongProcessesAGraphHoldsStepsWhoseGradientsDoNotTravelMeanwh
       set_compute_threads(1);
       test::WatchedComm world(threads, [] {});
       world.set_runs_beside_computation();
-      train(config, world, test::striped_sets(83, 21), listener);
+      train(config, world, images(), listener);
     });
     trained.launches += graph_launches();
     return trained;
@@ -272,7 +275,7 @@ TEST_F(DeviceTest, TransitionsAndEvaluationsFindNoMemoryKeptForAGraph) {
     listener.on_split = note, listener.on_epoch = note;
     run_thread_ranks(1, {}, [&](Comm& world) {
       set_compute_threads(1);
-      train(config, world, test::striped_sets(83, 21), listener);
+      train(config, world, images(), listener);
     });
     return bytes;
   };
@@ -372,7 +375,7 @@ TEST_F(DeviceTest, TransformerInBfloat16) {
   TrainConfig config = short_run("dense");
   config.model = "vit_ti_16";
   config.width = 0.5;
-  config.steps = 8;
+  config.steps = 4;
   config.optimizer = "adamw";
   config.precision = "bf16";
   config.cuda_graph = "on";
@@ -471,7 +474,7 @@ TEST_F(DeviceTest, AbOnFourRanksInTwoGroups) {
 TEST_F(DeviceTest, AbOnThreeRanksAsGraphs) {
   TrainConfig config = short_run("ab");
   config.batch_size = 2;
-  config.accumulate = 3;  // an epoch of 13 batches ends with one of its own
+  config.accumulate = 3;  // an epoch of 7 batches ends with one of its own
   config.cutmix = 1;
   ab_settings(config).group_size = 1;
   ab_settings(config).rest = Rest::keep;
@@ -501,8 +504,7 @@ TEST_F(DeviceTest, AResidualNetworkTrainsAndResumesDenseInGroupsAndWithACut) {
 TEST_F(DeviceTest, RanksAreRoundedUpOnAGpu) {
   TrainConfig config = short_run("ab");
   config.dataset = "synthetic";
-  config.train_samples = test::striped_sets(83, 21).train->count,
-  config.val_samples = test::striped_sets(83, 21).test->count;
+  config.train_samples = images().train->count, config.val_samples = images().test->count;
   ab_settings(config).rank_policy.ratio = 0.3;
   const auto run_with = [&](const std::string& device, std::int64_t multiple) {
     config.rank_multiple = multiple;
@@ -567,9 +569,9 @@ TEST_F(DeviceTest, FactorsRunOnAGpuWhereACpuFormsW) {
 }
 
 TEST_F(DeviceTest, ADataErrorEndsTrainingOnEitherDevice) {
-  ImageSet damaged = test::striped_images(83, 1);
-  damaged.labels.assign(83, 10);
-  const TrainAndTest set{std::make_shared<ImageSet>(damaged), test::striped_sets(83, 21).test};
+  ImageSet damaged = test::striped_images(43, 1);
+  damaged.labels.assign(43, 10);
+  const TrainAndTest set{std::make_shared<ImageSet>(damaged), images().test};
   for (const char* device : {"cpu", "cuda"}) {
     TrainConfig config = short_run("dense");
     config.device = device;
@@ -597,7 +599,7 @@ TEST_F(DeviceTest, ProcessesTakeTheGpusOfTheirMachineInTurn) {
 }
 
 TEST_F(DeviceTest, DeterministicRunsGiveEqualFiles) {
-  const std::string flags = "--device cuda --deterministic --method ab --ranks 2 --ab.first-split 1";
+  const std::string flags = "--device cuda --width 0.1 --deterministic --method ab --ranks 2 --ab.first-split 1";
   std::vector<std::string> files;
   for (const char* name : {"once", "again"}) {
     const test::Outcome outcome = run(tiny_train(name, flags));
@@ -609,7 +611,8 @@ TEST_F(DeviceTest, DeterministicRunsGiveEqualFiles) {
 }
 
 TEST_F(DeviceTest, TheProgramTrainsAndEvaluatesThere) {
-  ASSERT_EQ(run(tiny_train("on_device", "--device cuda --method ab --ranks 2 --ab.first-split 1")).exit_code, 0);
+  ASSERT_EQ(
+      run(tiny_train("on_device", "--device cuda --width 0.1 --method ab --ranks 2 --ab.first-split 1")).exit_code, 0);
   const std::string eval = fmt::format("eval --model-file {} --data-dir {} --device ", path("on_device"), path("data"));
   const test::Outcome on_device = run(eval + "cuda"), on_cpu = run(eval + "cpu");
   EXPECT_EQ(on_device.exit_code, 0) << on_device.err;

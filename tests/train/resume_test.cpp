@@ -109,8 +109,9 @@ void expect_same_run(const ResumeOutcome& a, const ResumeOutcome& b, const std::
   EXPECT_EQ(a.models == b.models, true) << what;
   EXPECT_EQ(a.summary.final_val_loss, b.summary.final_val_loss) << what;
   EXPECT_EQ(std::isnan(a.summary.average_val_top1), std::isnan(b.summary.average_val_top1)) << what;
-  if (!std::isnan(a.summary.average_val_top1))
+  if (!std::isnan(a.summary.average_val_top1)) {
     EXPECT_EQ(a.summary.average_val_top1, b.summary.average_val_top1) << what;
+  }
   EXPECT_EQ(a.summary.best_val_top1, b.summary.best_val_top1) << what;
   EXPECT_EQ(a.summary.steps_by_phase, b.summary.steps_by_phase) << what;
 }

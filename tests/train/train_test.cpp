@@ -347,6 +347,24 @@ TEST(Training, WhitensByItsImagesAlikeOnAnyNumberOfRanks) {
     expect_equal_bits(filters(3, method), {expected.begin(), expected.end()});
 }
 
+TEST(Training, AnAverageTakesTheRejoinedModelNotTheCutThatARunLeaves) {
+  const auto average_of = [](FinalModel final_model) {
+    TrainConfig config = small_run("ab", 4);  // ends among factors
+    config.ema_decay = 0.5;
+    ab_settings(config).final_model = final_model;
+    std::vector<float> values;
+    run_thread_ranks(2, {}, [&](Comm& world) {
+      set_compute_threads(1);
+      const TrainResult result = train(config, world, data(), {});
+      if (world.rank() == 0)
+        for (const Param* p : inventory_of(*result.average).params)
+          for (const float value : p->value.value().span<float>()) values.push_back(value);
+    });
+    return values;
+  };
+  expect_equal_bits(average_of(FinalModel::factors), average_of(FinalModel::dense));
+}
+
 TEST(Training, SettingsOfTheRecipeReachTheRun) {
   const auto losses = [](const std::function<void(TrainConfig&)>& change) {
     TrainConfig config = small_run("dense", 3);
