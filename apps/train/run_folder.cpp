@@ -85,6 +85,8 @@ bool holds_run(const fs::path& folder) {
 void check_ended(const std::string& folder, const char* file, ErrorKind kind) {
   std::error_code ignored;
   if (fs::exists(in_folder(folder, file), ignored)) return;
+  if (fs::exists(in_folder(folder, kSummaryFile), ignored))
+    throw Error(kind, fmt::format("the run in {} has ended, but its {} is gone", folder, file));
   if (holds_run(folder))
     throw Error(kind,
                 fmt::format("the run in {0} has not ended, so it has no {1}; go on with abtrain train --resume {0}",

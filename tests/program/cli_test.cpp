@@ -654,6 +654,7 @@ TEST_F(CliTest, CompareSaysWhichFolderIsNoRun) {
   expect_failure("inspect " + path("runs/a"), 4, goes_on);
   write_file_atomically(path("empty/summary.json"), "{\"method\": 3}");
   expect_failure("compare " + path("empty"), 3, "\"method\" has the wrong type");
+  expect_failure("inspect " + path("empty"), 4, "has ended, but its model.safetensors is gone");
   write_file_atomically(path("empty/summary.json"), "{\"method\": ");
   expect_failure("compare " + path("empty"), 3, "not a JSON object");
 }
