@@ -51,6 +51,7 @@ class LateCutStrategy final : public SyncStrategy {
   void begin_evaluation(TrainState& state) override { now_->begin_evaluation(state); }
   void end_evaluation(TrainState& state) override { now_->end_evaluation(state); }
   void finish(TrainState& state) override { now_->finish(state); }
+  void leave(TrainState& state) override { now_->leave(state); }
   void save(StateDict& state) const override;
   void load(const StateDict& saved, TrainState& state) override;
 

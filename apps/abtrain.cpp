@@ -74,6 +74,18 @@ void refuse_repeated(const CLI::App& parser, int argc, char** argv) {
   }
 }
 
+/// CLI11 does not name a flag that --help hides.
+void refuse_without_value(const CLI::App& parser, int argc, char** argv) {
+  for (int i = 2; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--") return;
+    const CLI::Option* option = word.starts_with("--") ? parser.get_option_no_throw(word) : nullptr;
+    if (option && option->get_items_expected_min() > 0 &&
+        (i + 1 == argc || std::string_view(argv[i + 1]).starts_with("--")))
+      throw ab::Error(ab::ErrorKind::config, word + " is given without a value; is a variable empty?");
+  }
+}
+
 /// An empty text would stand for nothing given, without a word. Settings of a run say themselves whether they may be empty.
 void refuse_empty(const CLI::App& parser) {
   for (const CLI::Option* option : parser.get_options()) {
@@ -123,7 +135,10 @@ int dispatch(int argc, char** argv) {
   for (const ab::Command& command : commands) command.parser->allow_extras();
   if (argc > 1) refuse_unknown_command(argv[1], commands);
   for (const ab::Command& command : commands)
-    if (argc > 1 && command.parser->get_name() == argv[1]) refuse_repeated(*command.parser, argc, argv);
+    if (argc > 1 && command.parser->get_name() == argv[1]) {
+      refuse_repeated(*command.parser, argc, argv);
+      refuse_without_value(*command.parser, argc, argv);
+    }
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help_or_version) {
@@ -151,14 +166,6 @@ void spare_addresses() {
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) mallopt(M_ARENA_MAX, 1);
 }
 
-/// Shards of a data set and connections to other nodes may be more than the files that a process is given at first.
-void take_all_descriptors() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 /// A closed stream's number would go to the next file that is opened, and what is printed into that file.
 void open_closed_streams() {
   for (int descriptor = 0; descriptor <= 2; ++descriptor)
@@ -170,7 +177,6 @@ void open_closed_streams() {
 int main(int argc, char** argv) {
   open_closed_streams();
   spare_addresses();
-  take_all_descriptors();
   ab::report_what_escapes();
   std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away costs output, not the run
   std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of write()

@@ -10,6 +10,7 @@
 
 #include "data/decode.h"
 #include "engine/core/check.h"
+#include "engine/core/machine.h"
 #include "engine/core/say.h"
 
 namespace ab {
@@ -18,7 +19,7 @@ namespace {
 constexpr std::chrono::seconds kPatience{10}, kPatienceToConnect{3};
 constexpr std::chrono::minutes kSilence{1}, kLongestSilence{60};  // before a node that was given up is asked again
 constexpr int kGlance = 100;  // ms after which a server that waits looks whether it is to stop
-constexpr int kMostCallers = 1024;
+constexpr int kMostCallers = 4096;
 
 Deadline soon(std::chrono::seconds patience = kPatience) { return std::chrono::steady_clock::now() + patience; }
 
@@ -82,6 +83,7 @@ struct ImageServer::State {
 
 ImageServer::ImageServer(std::uint64_t token, Find find)
     : at_{"0.0.0.0", 0}, listener_(listen_at(at_)), state_(std::make_shared<State>(token, std::move(find))) {
+  take_more_descriptors();
   accepting_ = std::thread([this] { accept_callers(); });
 }
 
@@ -121,7 +123,8 @@ ImageNodes::ImageNodes(std::vector<HostPort> servers, std::uint64_t token) : tok
     nodes_.back()->server = std::move(server);
     nodes_.back()->silence = kSilence;
   }
-  most_idle_ = std::max<std::size_t>(1, std::size_t{kMostCallers / 4} / std::max<std::size_t>(1, nodes_.size()));
+  constexpr std::size_t kOfAllServers = 256;  // with up to 16 processes a node, less than a server takes
+  most_idle_ = std::max<std::size_t>(1, kOfAllServers / std::max<std::size_t>(1, nodes_.size()));
 }
 
 void ImageNodes::give_up(Node& node, const std::string& reason) const {
@@ -132,7 +135,7 @@ void ImageNodes::give_up(Node& node, const std::string& reason) const {
     say(stderr, "warning: images that {} keeps are read from their files for {} min: {}\n", node.server.str(),
         node.silence.count(), reason);
   node.not_before = now + node.silence;
-  node.silence = std::min(2 * node.silence, kLongestSilence);
+  if (!reason.empty()) node.silence = std::min(2 * node.silence, kLongestSilence);
   node.given_up = true;
   node.idle.clear();
 }
@@ -141,8 +144,9 @@ void ImageNodes::give_up(Node& node, const std::string& reason) const {
 Socket ImageNodes::connect(Node& node) const {
   {
     const std::lock_guard lock(node.mutex);
-    if (std::chrono::steady_clock::now() < node.not_before) return {};
-    if (node.given_up) node.given_up = false, node.not_before = soon();  // one thread tries, the others do not wait
+    const auto now = std::chrono::steady_clock::now();
+    if (now < node.not_before) return {};
+    if (node.given_up) node.given_up = false, node.not_before = now + kSilence;  // one thread tries
     if (!node.idle.empty()) {
       Socket connection = std::move(node.idle.back());
       node.idle.pop_back();
@@ -182,7 +186,7 @@ ImageNodes::Answer ImageNodes::fetch(std::int64_t number_of_node, std::int64_t n
     return Answer::none;
   }
   const std::lock_guard lock(node.mutex);
-  node.silence = kSilence, node.not_before = {};
+  if (!node.given_up) node.silence = kSilence, node.not_before = {};
   if (node.idle.size() < most_idle_) node.idle.push_back(std::move(connection));
   return kept ? Answer::image : Answer::not_kept;
 }

@@ -15,6 +15,7 @@
 
 #include "data/class_folder.h"
 #include "engine/core/check.h"
+#include "engine/core/machine.h"
 
 namespace ab {
 namespace {
@@ -190,6 +191,14 @@ class Scan {
   std::int64_t window_begin_ = 0;
 };
 
+/// Shards may be more than the files that a process is given at first.
+int open_to_read(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file >= 0 || errno != EMFILE) return file;
+  take_more_descriptors();
+  return ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+}
+
 }  // namespace
 
 std::string tar_header(const std::string& name, std::int64_t bytes) {
@@ -210,7 +219,7 @@ std::string tar_padding(std::int64_t bytes) { return std::string(static_cast<std
 
 std::string tar_end() { return std::string(2 * kBlock, '\0'); }
 
-TarArchive::TarArchive(std::string path) : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+TarArchive::TarArchive(std::string path) : path_(std::move(path)), file_(open_to_read(path_)) {
   struct stat status {};
   const bool good = file_ >= 0 && ::fstat(file_, &status) == 0;
   const int error = errno;

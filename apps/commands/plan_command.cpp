@@ -24,6 +24,16 @@ void warn_of_idle_network(const TrainConfig& config, const RunPlan& plan) {
         "--ranks-per-node\n");
 }
 
+void warn_of_images_unread(const TrainConfig& config, const PlanOptions& options) {
+  if (config.data_dir.empty() || !find_dataset(config.dataset).decodes) return;
+  if (options.classes > 0 && config.train_samples > 0) return;
+  const DataShape shape = data_shape(config, options.classes);
+  say(stderr,
+      "warning: a plan reads no --data-dir, and takes {} images to train on, {} others and {} classes; --train-samples, "
+      "--val-samples and --classes tell it yours\n",
+      shape.train, shape.test, shape.classes);
+}
+
 int run_plan(const std::vector<FlagValue>& flags, PlanFlags command) {
   const auto resolve = [&] { return resolve_train_config(flags, command.config_file, ConfigUse::plan); };
   if (command.compare) {
@@ -31,6 +41,7 @@ int run_plan(const std::vector<FlagValue>& flags, PlanFlags command) {
     const std::string about_step = asks ? settle_step(resolve(), command.options) : "";
     const std::vector<MethodPlan> plans = plan_all_methods(flags, command.config_file, command.options);
     warn_of_idle_network(plans.front().best.config, plans.front().best.plan);
+    warn_of_images_unread(plans.front().best.config, command.options);
     print_text(choice_text(plans) + about_step);
     return 0;
   }
@@ -42,6 +53,7 @@ int run_plan(const std::vector<FlagValue>& flags, PlanFlags command) {
   if (!out.empty()) write_file_atomically(out, plan_json(plan));
   warn_of_idle_network(config, plan);
   warn_of_lone_ranks(config, plan.summary.world_size);
+  warn_of_images_unread(config, command.options);
   print_text(plan_text(plan) + about_step);
   if (asked.bucket_mb == kAutoBucket)
     print_text(fmt::format("\n--bucket-mb auto takes {}{}.\n", flags_text(bucket_flags(config)),

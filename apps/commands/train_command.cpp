@@ -69,7 +69,9 @@ void print_result(const TrainConfig& config, const Summary& s) {
   if (config.ema_decay > 0) say(stdout, "top-1 {:.2f} % with the averaged weights\n", 100 * s.average_val_top1);
   if (s.bad_images > 0)
     say(stdout, "went on without {}, which summary.json names\n", counted(s.bad_images, "bad image"));
-  if (config.val_views) say(stdout, "top-1 {:.2f} % over six views of each image\n", 100 * s.views_val_top1);
+  if (config.val_views)
+    say(stdout, "top-1 {:.2f} % over six views of each image{}\n", 100 * s.views_val_top1,
+        config.ema_decay > 0 ? ", with the averaged weights" : "");
   say(stdout, "sent {} per rank in the mean; {} of {} parameters remain ({:.2f} : 1 as stored); everything is in {}\n",
       human_bytes(s.wire_bytes_per_rank_total), human_count(static_cast<double>(s.parameters_final)),
       human_count(static_cast<double>(s.parameters_full)), s.compression_ratio, config.out);
@@ -79,7 +81,9 @@ void print_result(const TrainConfig& config, const Summary& s) {
     say(stderr,
         "warning: ranks waited for images {:.0f} % of the time; more --loader-threads help where there are cores{}\n",
         100 * s.image_waiting_seconds / s.train_seconds,
-        config.cache_gb > 0 ? "" : ", abtrain data pack and --cache-gb everywhere");
+        config.cache_gb > 0                     ? ""
+        : config.framing.decode == Decode::fast ? ", a packed set (abtrain data pack) everywhere"
+                                                : ", a packed set (abtrain data pack) and --cache-gb everywhere");
   const bool has_split = std::any_of(s.steps_by_phase.begin(), s.steps_by_phase.end(),
                                      [](const auto& phase) { return phase.first.starts_with("low-rank"); });
   if (find_method(config.method).has_ranks && !has_split)

@@ -33,7 +33,8 @@ void declare_data(std::vector<Setting>& all) {
       "val_from_train", &T::val_from_train, 0, 1e9,
       "validate on N training images, of all classes in proportion, which training leaves out; 0: on the test images");
   s.value("val_views", &T::val_views,
-          "after the last step, validate over six views of each image too: shifted by a pixel and mirrored")
+          "after the last step, validate over six views of each image too: shifted by a pixel and mirrored; with "
+          "--ema-decay by the averaged weights")
       .may_change = true;
   s.number("width", &T::width, 0, 16, "multiplies the channels of the model").above_low = true;
   s.number("image_size", &T::image_size, 0, 1024, "height and width that the model sees; 0: as the data set has them");

@@ -73,6 +73,7 @@ void train_ab(Tour& tour, Comm& world) {
     }
   }
   strategy.finish(state);
+  strategy.leave(state);
   guide.say(
       fmt::format("Low rank, {} steps; the end: rejoined once more, and cut to factors of 2 x {} numbers instead "
                   "of {}.",

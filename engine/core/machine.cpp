@@ -140,6 +140,14 @@ AvailableCores cores_from_text(const std::string& text) {
   return cores;
 }
 
+void take_more_descriptors() {
+  constexpr rlim_t kMost = 1 << 16;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kMost));
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 std::string name_of_machine() {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);

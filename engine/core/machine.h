@@ -36,6 +36,9 @@ AvailableCores cores_from_text(const std::string& text);
 /// Each machine has another one.
 std::string name_of_machine();
 
+/// From here on the process may open as many files and connections as the system allows it, 65,536 at most.
+void take_more_descriptors();
+
 /// Bytes that processes here could still take: the least that /proc/meminfo, the limits of all groups around this process and
 /// those of the process leave, file cache counted as free. The largest number where the system tells nothing. `root`: where
 /// /proc and /sys are; another one than the machine's own has no limits of the process.

@@ -4,9 +4,11 @@
 #include "data/tar.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -158,6 +160,21 @@ TEST_F(TarTest, NoCutAndNoDamageGoesUnnoticed) {
     EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { members_of(damaged, "damaged.tar"); }),
                          "at byte 0: this is no header of a tar archive, or it is damaged"));
   }
+}
+
+TEST_F(TarTest, ShardsMayBeMoreThanTheFilesOfAProcess) {
+  write("a", "text");
+  const fs::path file = tar("archive.tar", "", "a");
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{64, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  {
+    std::deque<TarArchive> shards;
+    for (int i = 0; i < 100; ++i) shards.emplace_back(file.string());
+    EXPECT_EQ(shards.back().members().size(), 1u);
+  }
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST_F(TarTest, WhatCannotBeReadIsNamed) {

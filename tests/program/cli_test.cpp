@@ -149,6 +149,12 @@ TEST_F(CliTest, ARepeatedFlagIsRefusedByEveryCommand) {
   EXPECT_EQ(run("inspect --help --help").exit_code, 0);
 }
 
+TEST_F(CliTest, AFlagWithoutItsValueIsNamed) {
+  for (const char* flag : {"--lr", "--resume-step", "--betas"})
+    for (const char* more : {"", " --model mlp"})
+      expect_failure(fmt::format("train {}{}", flag, more), 2, fmt::format("{} is given without a value", flag));
+}
+
 TEST_F(CliTest, AnEmptyTextIsNotTakenForNothing) {
   const std::string empty = " is given without a value; is a variable empty?";
   expect_failure("train --config ''", 2, "--config" + empty);

@@ -156,7 +156,7 @@ TEST_F(ConfigTest, TheSavedConfigurationGivesTheSameRun) {
   }
   config.lr = 0.2;
   config.betas = {0.25, 0.75}, config.rand_augment = {2, 7}, config.color_jitter = {0.1, 0.2, 0, 0.5};
-  config.dataset = "imagenet", config.image_sizes = {96, 13, 128, 11};
+  config.dataset = "imagenet", config.image_sizes = {6, 13, 8, 11};
   config.device = "cuda:3";
   config.network = "latency=4ms,bandwidth=20Gbps";
   ab_settings(config).schedule.full_rank_steps = 5;

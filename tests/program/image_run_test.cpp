@@ -106,9 +106,9 @@ TEST_F(ImageRunTest, ImagesAreFramedAsTheRunSaysAndAsTheModelFileRemembers) {
 }
 
 TEST_F(ImageRunTest, ShardsMayBeMoreThanTheFilesThatAShellGives) {
-  const std::string folder = path("images");
-  run_command(
-      fmt::format("cd {} && for i in $(seq 100 160); do tar -cf train-$i.tar train; done && rm -r train", folder));
+  const std::string archive = fmt::format(
+      "cd {} && for i in $(seq 100 160); do tar -cf train-$i.tar train; done && rm -r train", path("images"));
+  ASSERT_EQ(run_command(archive).exit_code, 0);
   const test::Outcome outcome = run(train("shards"), R"(bash -c 'ulimit -S -n 40; exec "$0" "$@"')");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
 }

@@ -40,6 +40,7 @@ void train_rank(const TrainConfig& config, Comm& transport, std::int64_t at, con
   Steps steps(config, world);
   while (steps.done() < kSteps) steps.step();
   steps.strategy().finish(steps.state());
+  steps.strategy().leave(steps.state());
 }
 
 /// The phase of every collective that the rank which is to fail starts in the small run.
@@ -55,6 +56,7 @@ std::vector<std::string> collectives_of(const TrainConfig& config) {
     Steps steps(config, world);
     while (steps.done() < kSteps) steps.step();
     steps.strategy().finish(steps.state());
+    steps.strategy().leave(steps.state());
   });
   return phases;
 }

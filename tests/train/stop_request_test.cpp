@@ -148,21 +148,20 @@ bool are_blocked_here() {
          sigismember(&blocked, SIGINT) == 1;
 }
 
-// engine/backend/cpu/gemm.h says what a handler would do there.
 TEST(StopAgreementTest, WaitingForAnAnswerIsNotTheMethods) {
   run_thread_ranks(2, {}, [](Comm& world) {
     world.ledger().set_phase("full");
     StopAgreement stop(world, 4, false);
     stop.ask();
-    if (world.rank() == 1) std::this_thread::sleep_for(50ms);
     EXPECT_FALSE(stop.agreed_by_now());
     EXPECT_EQ(world.ledger().phase(), "full");
     const std::map<std::string, double>& waiting = world.ledger().waiting_seconds();
     EXPECT_FALSE(waiting.contains("full"));
-    EXPECT_TRUE(world.rank() == 1 || waiting.at(StopAgreement::kLabel) > 0.02);
+    EXPECT_GT(waiting.at(StopAgreement::kLabel), 0);
   });
 }
 
+// engine/backend/cpu/gemm.h says what a handler would do there.
 TEST_F(StopSignalTest, NoneInterruptsAThreadThatComputes) {
   EXPECT_EXIT(
       {

@@ -287,6 +287,7 @@ TEST_P(Laws, ReplicasAreEqualWherePromisedAndAnEvaluationChangesNothing) {
         EXPECT_TRUE(values_of(parameters_of(steps.model())) == values_of(parameters_of(plain.model()))) << plain.done();
       }
       steps.strategy().finish(steps.state());
+      steps.strategy().leave(steps.state());
       check_replicas(world, tensors_of(steps.model()), "at the end");
     });
 }
@@ -307,6 +308,7 @@ TEST_P(Laws, AnOverflowOnOneRankLeavesNothingBehind) {
             ASSERT_TRUE(std::isfinite(v)) << name << " of rank " << world.rank() << " after step " << steps.done();
       }
       steps.strategy().finish(steps.state());
+      steps.strategy().leave(steps.state());
       check_replicas(world, tensors_of(steps.model()), "after overflows");
     });
 }
