@@ -105,6 +105,12 @@ TEST_F(ImageRunTest, ImagesAreFramedAsTheRunSaysAndAsTheModelFileRemembers) {
   expect_failure(train("framed_larger", larger_at_first + " --shift 2"), 2, "--resize 12 is less than the 16 pixels");
 }
 
+TEST_F(ImageRunTest, APlanSaysThatItReadsNoImages) {
+  const std::string plan = fmt::format("plan --model resnet20 --dataset imagenet --data-dir {}", path("images"));
+  EXPECT_TRUE(test::contains(run(plan).err, "takes 1281167 images to train on, 50000 others and 1000 classes"));
+  EXPECT_EQ(run(plan + " --train-samples 200 --classes 2").err, "");
+}
+
 TEST_F(ImageRunTest, ShardsMayBeMoreThanTheFilesThatAShellGives) {
   const std::string archive = fmt::format(
       "cd {} && for i in $(seq 100 160); do tar -cf train-$i.tar train; done && rm -r train", path("images"));
