@@ -146,11 +146,11 @@ std::vector<std::string> class_folders(const fs::path& folder, LeftOut& left_out
 
 namespace {
 
-/// Of two with one name, as in an archive that was appended to, the later one counts.
+/// Of two with one name in an archive, as where it was appended to, the later one counts.
 void sort_by_name(std::vector<ImageFile>& files) {
   std::ranges::stable_sort(files, {}, &ImageFile::name);
   const auto end = std::unique(files.rbegin(), files.rend(), [](const ImageFile& later, const ImageFile& earlier) {
-    return later.name == earlier.name;
+    return later.name == earlier.name && later.archive == earlier.archive;
   });
   files.erase(files.begin(), end.base());
 }

@@ -15,7 +15,7 @@
 #define STB_IMAGE_STATIC
 #define STBI_ONLY_PNG
 #define STBI_NO_STDIO
-#define STBI_MAX_DIMENSIONS (1 << 15)
+#define STBI_MAX_DIMENSIONS (1 << 26)  // kMaxImagePixels
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-function"
 #include <stb_image.h>
@@ -23,6 +23,8 @@
 
 namespace ab {
 namespace {
+
+static_assert(STBI_MAX_DIMENSIONS == kMaxImagePixels);
 
 constexpr std::size_t kSignatureBytes = 8, kHeaderBytes = 13;
 constexpr std::size_t kAroundChunk = 12;       // length, type and checksum

@@ -62,7 +62,13 @@ DiskFiles::DiskFiles(const std::filesystem::path& folder, const std::string& nam
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   const auto open = [&](const char* ending) {
-    return ::open((folder / (name + ending)).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    const std::string path = folder / (name + ending);
+    const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666), why = errno;
+    if (file >= 0 || (why != EACCES && why != EPERM && why != EROFS)) return file;
+    writable_ = false;
+    const int readable = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    errno = why;
+    return readable;
   };
   if (!error) images_ = open(".images");
   if (images_ >= 0) index_ = open(".index");
@@ -78,6 +84,7 @@ DiskFiles::~DiskFiles() {
 }
 
 std::string DiskFiles::reserve() {
+  if (!writable_) return "it cannot be written to";
   if (::flock(index_, LOCK_EX | LOCK_NB) == 0) return "";
   return errno == EWOULDBLOCK ? "another run, or another machine, adds to it"
                               : fmt::format("it cannot be locked ({})", std::strerror(errno));

@@ -28,7 +28,7 @@ class DiskFiles {
     Place place;
   };
 
-  /// Opens both files in `folder`, which are made where they are not there. Throws Error(config) when that fails.
+  /// Opens both files in `folder`, which are made where they are not there; only to be read where they cannot be written to. Throws Error(config) when that fails.
   DiskFiles(const std::filesystem::path& folder, const std::string& name);
   ~DiskFiles();
   DiskFiles(const DiskFiles&) = delete;
@@ -50,6 +50,7 @@ class DiskFiles {
  private:
   std::filesystem::path folder_;
   int images_ = -1, index_ = -1;
+  bool writable_ = true;
 };
 
 }  // namespace ab

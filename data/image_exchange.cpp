@@ -39,6 +39,15 @@ bool is_within(const Box& box, const Size& size) {
          box.width <= size.width - box.left;
 }
 
+/// For callers by IPv6 and IPv4, where the machine has both.
+Socket listen_everywhere(HostPort& at) {
+  try {
+    return listen_at(at = {"::", 0});
+  } catch (const Error&) {
+    return listen_at(at = {"0.0.0.0", 0});
+  }
+}
+
 }  // namespace
 
 struct ImageServer::State {
@@ -82,7 +91,7 @@ struct ImageServer::State {
 };
 
 ImageServer::ImageServer(std::uint64_t token, Find find)
-    : at_{"0.0.0.0", 0}, listener_(listen_at(at_)), state_(std::make_shared<State>(token, std::move(find))) {
+    : listener_(listen_everywhere(at_)), state_(std::make_shared<State>(token, std::move(find))) {
   take_more_descriptors();
   accepting_ = std::thread([this] { accept_callers(); });
 }

@@ -153,7 +153,15 @@ std::uint64_t ImageFiles::fingerprint() const {
 std::vector<std::uint64_t> ImageFiles::contents() const {
   std::vector<std::uint64_t> sizes;
   const std::int64_t asked = std::min(count, kSizesAsked);
-  for (std::int64_t k = 0; k < asked; ++k) sizes.push_back(static_cast<std::uint64_t>(file_bytes(k * count / asked)));
+  std::vector<std::string> gone;
+  for (std::int64_t k = 0; k < asked; ++k) {
+    const std::int64_t i = k * count / asked, bytes = file_bytes(i);
+    if (bytes < 0) gone.push_back(path(i));
+    sizes.push_back(static_cast<std::uint64_t>(bytes));
+  }
+  AB_CHECK_KIND(data, 4 * std::ssize(gone) <= asked,
+                "imagenet: {} of {} files that were looked at are not there, '{}' first: is their disk mounted?",
+                gone.size(), asked, printable(gone.front()));
   return sizes;
 }
 

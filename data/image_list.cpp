@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "data/image_list.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -20,29 +22,37 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kListTitle = "abtrain images 1", kListPrefix = "images-";
+constexpr std::string_view kListTitle = "abtrain images 2", kListPrefix = "images-";
 constexpr std::size_t kMostLists = 16;  // that are kept: folders that are unpacked anew for each job would fill a disk
 constexpr std::size_t kHashDigits = 16;
 constexpr std::uint64_t kMostListBytes = std::uint64_t{1} << 33;
 constexpr std::chrono::seconds kMoment{2};
 
-/// When a folder was last changed, in nanoseconds; nothing where it is not seen.
-std::optional<std::int64_t> time_of(const fs::path& folder) {
-  std::error_code error;
-  const fs::file_time_type time = fs::last_write_time(folder, error);
-  if (error) return std::nullopt;
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+/// When a folder was last changed: as it says, which tools that copy folders set back, and as the system knows. Nanoseconds.
+struct Changed {
+  std::int64_t said = 0, known = 0;
+  auto operator<=>(const Changed&) const = default;
+};
+
+/// Nothing where it is not seen.
+std::optional<Changed> time_of(const fs::path& folder) {
+  struct stat state {};
+  if (::stat(folder.c_str(), &state) != 0) return std::nullopt;
+  const auto nanoseconds = [](const timespec& time) {
+    return time.tv_sec * std::int64_t{1'000'000'000} + time.tv_nsec;
+  };
+  return Changed{nanoseconds(state.st_mtim), nanoseconds(state.st_ctim)};
 }
 
 /// The folders of a part, and when they were last changed.
 struct FolderTimes {
-  std::optional<std::int64_t> root;
-  std::map<std::string, std::optional<std::int64_t>> of_class{};
+  std::optional<Changed> root;
+  std::map<std::string, std::optional<Changed>> of_class{};
 
   /// Whether they will show it when something in them is changed from now on.
   bool are_old() const {
-    const auto old = [now = fs::file_time_type::clock::now().time_since_epoch()](std::optional<std::int64_t> time) {
-      return time && std::chrono::nanoseconds(*time) + kMoment < now;
+    const auto old = [now = std::chrono::system_clock::now().time_since_epoch()](const std::optional<Changed>& time) {
+      return time && std::chrono::nanoseconds(time->said) + kMoment < now;
     };
     return old(root) && std::ranges::all_of(of_class, [&](const auto& folder) { return old(folder.second); });
   }
@@ -51,6 +61,7 @@ struct FolderTimes {
 /// Of texts and numbers, each with a zero byte behind it: the only one that no name holds.
 void put(std::string& words, std::string_view word) { (words += word) += '\0'; }
 void put(std::string& words, std::int64_t number) { put(words, std::to_string(number)); }
+void put(std::string& words, const Changed& time) { put(words, time.said), put(words, time.known); }
 
 std::optional<std::string_view> take_word(std::string_view& words) {
   const std::size_t end = words.find('\0');
@@ -66,6 +77,11 @@ std::optional<std::int64_t> take_number(std::string_view& words) {
   if (!word || std::from_chars(word->data(), word->data() + word->size(), number).ec != std::errc{})
     return std::nullopt;
   return number;
+}
+
+std::optional<Changed> take_time(std::string_view& words) {
+  const std::optional<std::int64_t> said = take_number(words), known = take_number(words);
+  return said && known ? std::optional(Changed{*said, *known}) : std::nullopt;
 }
 
 std::string hash_of(std::string_view words) { return fmt::format("{:016x}", hash64(words.data(), words.size())); }
@@ -94,7 +110,7 @@ std::optional<FolderImages> images_of_list(std::string_view words, const fs::pat
   const std::string_view hash = words.substr(words.size() - kHashDigits);
   words.remove_suffix(kHashDigits);
   check(hash == hash_of(words) && take_word(words) == kListTitle);
-  if (take_number(words) != time_of(root)) return std::nullopt;
+  if (take_time(words) != time_of(root)) return std::nullopt;
   FolderImages images;
   for (const LeftOutBecause reason : kReasonsToLeaveOut) {
     const std::optional<std::int64_t> files = take_number(words);
@@ -104,7 +120,7 @@ std::optional<FolderImages> images_of_list(std::string_view words, const fs::pat
   }
   while (!words.empty()) {
     const std::string name(take_word(words).value_or(""));
-    if (take_number(words) != time_of(root / name)) return std::nullopt;
+    if (take_time(words) != time_of(root / name)) return std::nullopt;
     const std::optional<std::int64_t> count = take_number(words);
     check(count && *count >= 0 && *count <= std::ssize(words));
     std::vector<ImageFile>& files = images.files[name];
@@ -132,7 +148,7 @@ FolderImages images_in(const fs::path& root, FolderTimes& times) {
 
 /// Keeps the newest lists in `folder`.
 void remove_old_lists(const fs::path& folder) {
-  std::vector<std::pair<std::optional<std::int64_t>, fs::path>> lists;
+  std::vector<std::pair<std::optional<Changed>, fs::path>> lists;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))
     if (entry.path().filename().string().starts_with(kListPrefix))
       lists.emplace_back(time_of(entry.path()), entry.path());

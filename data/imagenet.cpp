@@ -77,12 +77,14 @@ std::map<std::string, std::vector<ImageFile>> sort_into_classes(std::vector<Imag
     const auto label = labels.find(fs::path(file.name).stem().string());
     AB_CHECK_KIND(data, label != labels.end(), "imagenet: the list of labels beside '{}' has no line for '{}'",
                   printable(root), printable(file.name));
+    const std::string ordered = in_order_of_numbers(label->second);
+    const std::string& name = is_known(known, ordered) ? ordered : label->second;
     AB_CHECK_KIND(
-        data, is_known(known, label->second) || !is_number(label->second),
+        data, is_known(known, name) || !is_number(name),
         "imagenet: the list of labels beside '{}' gives '{}' the class {}, which is no folder of train; numbers are in "
         "one order in the devkit and in others elsewhere, so name the folders",
-        printable(root), printable(file.name), label->second);
-    files[label->second].push_back(std::move(file));
+        printable(root), printable(file.name), name);
+    files[name].push_back(std::move(file));
   }
   return files;
 }
@@ -160,6 +162,7 @@ std::shared_ptr<ImageFiles> list_images(FoundPart part, const std::vector<std::s
   LeftOut left_out = std::move(part.left_out);
   std::vector<std::vector<ImageFile>> files;
   for (const std::string& name : class_names) files.push_back(std::move(part.files[name]));
+  for (const ImageFile& file : part.files[""]) left_out.add(LeftOutBecause::beside, file.name);
   const std::string root = part.place.root;
   auto images = std::make_shared<ImageFiles>("ImageNet", std::move(part.place), class_names, files);
   images->warnings = std::move(part.warnings);

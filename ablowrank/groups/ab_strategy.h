@@ -58,6 +58,8 @@ class AbStrategy final : public SyncStrategy {
   std::vector<Tensor> shared_values() const;
   Trainers trainers() const;
   Factor trained_factor() const;
+  /// What happens after `step`. The first split does not where the run ends with it: nothing would train the factors.
+  Transition transition_at(std::int64_t step) const;
 
   Layer& model_;
   Comm& world_;

@@ -26,7 +26,8 @@ void declare(std::vector<Setting>& settings) {
            "or that parameter by parameter; auto: star over a ring or a tree or gather, whichever a cost model of the "
            "network finds fastest");
   s.number("probe_every", &ArtopkOptions::probe_every, 1, 1e15,
-           "auto: after so many steps it decides anew, by --network's figures or, without them, by measured ones");
+           "auto: after so many steps it decides anew, by --network's figures or, without them, by measured ones")
+      .beside = {"artopk.mode", {"auto"}};
   s.number(
       "least_ratio", &ArtopkOptions::least_ratio, 0, 1,
       "auto, above 0: the ratio adapts too, from this one to ratio: every period begins with the one that weighs the "

@@ -24,7 +24,7 @@ void declare(std::vector<Setting>& settings) {
   s.number("qsr_alpha", &LocalOptions::qsr_alpha, 0, 1e6,
            "QSR: rounds of (alpha / learning rate)^power steps where that is longer than H; about twice the peak rate "
            "with AdamW; 0: off");
-  s.number("qsr_power", &LocalOptions::qsr_power, 0.1, 10, "that power");
+  s.number("qsr_power", &LocalOptions::qsr_power, 0.1, 10, "that power").beside = {"local.qsr_alpha", {}};
   s.number("node_size", &LocalOptions::node_size, 0, 65536,
            "ranks that share a node and average their gradients in every step; 0: as --ranks-per-node");
 }

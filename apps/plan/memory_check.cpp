@@ -11,6 +11,7 @@
 #include "engine/core/machine.h"
 #include "engine/core/memory.h"
 #include "engine/core/say.h"
+#include "engine/device/device.h"
 
 namespace ab {
 namespace {
@@ -74,8 +75,9 @@ std::string obstacle(const TrainConfig& config, const Dataset& images, int world
 }  // namespace
 
 SharedMemory shared_memory(Device device, Comm& world) {
-  const std::size_t place =
-      std::hash<std::string>{}(fmt::format("{}/{}/{}", name_of_machine(), static_cast<int>(device.kind), device.index));
+  // Launchers may show every process a GPU of its own as number 0.
+  const std::string memory_of = device.kind == DeviceKind::cuda ? cuda_bus_address(device.index) : "host";
+  const std::size_t place = std::hash<std::string>{}(name_of_machine() + "/" + memory_of);
   const Tensor all({world.size(), 2}, DType::int64);
   const Ledger of_training = world.ledger();
   world.barrier();

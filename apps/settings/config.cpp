@@ -207,7 +207,8 @@ void fill_in(TrainConfig& config) {
 bool counts(const Beside& beside, const TrainConfig& config) {
   const Value value = find_setting(beside.key)->get(config);
   if (const bool* is_on = std::get_if<bool>(&value)) return *is_on;
-  if (beside.words.empty()) return value != Value(std::int64_t{0}) && value != Value(std::string());
+  if (beside.words.empty())
+    return value != Value(std::int64_t{0}) && value != Value(0.0) && value != Value(std::string());
   return std::ranges::find(beside.words, std::get<std::string>(value)) != beside.words.end();
 }
 

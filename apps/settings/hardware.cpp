@@ -92,7 +92,8 @@ Wiring planned_wiring(const TrainConfig& config) {
   Wiring wiring = run_wiring(config);
   AB_CHECK(wiring.network.parts.size() <= 1, "a plan takes one network, and --network has {}",
            wiring.network.parts.size());
-  if (config.device != "cpu" && config.transport != "threads") wiring.all_reduce = AllReduce::library;
+  if (config.device != "cpu" && config.transport != "threads" && config.transport != "mpi")
+    wiring.all_reduce = AllReduce::library;
   return wiring;
 }
 

@@ -174,8 +174,8 @@ void declare_of_methods(std::vector<Setting>& all) {
 void declare_ranks(std::vector<Setting>& all) {
   auto s = section(all, "Ranks");
   declare_method(s);
-  s.number("ranks", &T::ranks, 1, 1024,
-           "ranks inside this process; under mpirun, srun or torchrun the launcher decides");
+  s.number("ranks", &T::ranks, 1, 65536,
+           "ranks inside this process, 1024 at most; under mpirun, srun or torchrun the launcher decides");
   s.number(
       "ranks_per_node", &T::ranks_per_node, 0, 1024,
       "every N ranks share a node, for counters, --network and methods that tell nodes apart; 0: those that share a "

@@ -58,9 +58,6 @@ int loader_threads(const TrainConfig& config) {
   return config.loader_threads > 0 ? config.loader_threads : compute_threads();
 }
 
-namespace {
-
-/// How many nodes keep the images that they train on to themselves.
 int nodes_apart(const TrainConfig& config, const Comm& world) {
   if (config.cache_share != CacheShare::node) return 1;
   const std::vector<int>& node_of_rank = world.ledger().node_of_rank();
@@ -69,8 +66,6 @@ int nodes_apart(const TrainConfig& config, const Comm& world) {
            "--cache-share node needs nodes of equally many ranks, and ranks of a node one after the other");
   return world.size() / ranks_on_node;
 }
-
-}  // namespace
 
 LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world, const Dataset& set,
                                   std::shared_ptr<BadImages> bad_images) {

@@ -33,6 +33,8 @@ double stall_timeout_seconds(const TrainConfig& config);
 
 /// Threads of a loader, which share its batches.
 int loader_threads(const TrainConfig& config);
+/// How many nodes keep the images that they train on to themselves (--cache-share node); else 1.
+int nodes_apart(const TrainConfig& config, const Comm& world);
 /// The share of this rank in `set`.
 LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world, const Dataset& set,
                                   std::shared_ptr<BadImages> bad_images);

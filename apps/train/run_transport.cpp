@@ -10,6 +10,8 @@
 namespace ab {
 namespace {
 
+constexpr int kMostThreadRanks = 1024;
+
 std::unique_ptr<Bootstrap> find_each_other(const TrainConfig& config, const CommOptions& options) {
   if (config.rendezvous.empty() && find_launcher() == Launcher::mpi) return make_mpi_bootstrap(options);
   const Place place = find_place(config.rendezvous);
@@ -26,6 +28,9 @@ Transport choose_transport(const TrainConfig& config, Launcher launcher) {
   if (config.transport == "mpi") transport = Transport::mpi;
   if (config.transport == "nccl") transport = Transport::nccl;
 
+  AB_CHECK(transport != Transport::threads || config.ranks <= kMostThreadRanks,
+           "--ranks {}: one process has at most {} ranks as threads; start more as processes (mpirun -np {})",
+           config.ranks, kMostThreadRanks, config.ranks);
   const bool may_be_mpi = launcher != Launcher::torchrun && config.rendezvous.empty();
   AB_CHECK(transport != Transport::mpi || may_be_mpi,
            "ranks on the CPU talk over MPI, which torchrun and --rendezvous do not start: use mpirun or srun, or "

@@ -376,6 +376,7 @@ class Trainer {
     dict.put("step", state.step);
     dict.put("epoch", epoch_);
     dict.put("batch", batch_);
+    dict.put("nodes", std::int64_t{nodes_apart(config_, world_)});
     dict.put("epoch_told", std::int64_t{epoch_told_});
     dict.put("ledger", world_.ledger().to_text());
     learner_.save(dict);
@@ -413,6 +414,11 @@ class Trainer {
           "warning: {} threads a rank instead of {}: the run goes on, but not to the last bit as if it had "
           "never stopped\n",
           compute_threads(), dict.integer("threads"));
+    const std::int64_t nodes = dict.has("nodes") ? dict.integer("nodes") : nodes_apart(config_, world_);
+    AB_CHECK(
+        nodes == nodes_apart(config_, world_),
+        "with --cache-share node every node trains on images of its own; the run began on {} nodes and is now on {}",
+        nodes, nodes_apart(config_, world_));
     saved_step_ = state.step = dict.integer("step");
     epoch_ = dict.integer("epoch");
     batch_ = dict.integer("batch");

@@ -95,7 +95,7 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  /// float32, float64, and bfloat16 and float16 (accumulated in float32; c may be float32 then, without an epilogue).
+  /// float32, float64, and bfloat16 and float16 (accumulated in float32; on a CPU c may be float32 then, without an epilogue).
   /// A `bias` has n values. beta = 0 where the
   /// epilogue has a `z` or an `addend`.
   virtual void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "engine/comm/nccl_comm.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 
 #include "engine/comm/comm.h"
 #include "engine/comm/nccl_world.h"
+#include "engine/core/machine.h"
 #include "engine/device/cuda/memory.h"
 #include "engine/device/cuda/thread_stream.h"
 #include "engine/device/device.h"
@@ -206,16 +204,14 @@ class NcclComm final : public Comm {
 
 // --- The world.
 
-/// The text by which every rank tells the others about itself: "host gpu", then NCCL's unique id on rank 0.
+/// The text by which every rank tells the others about itself: "machine gpu", then NCCL's unique id on rank 0.
 struct Introduction {
-  std::string host, gpu, id;
+  std::string machine, gpu, id;
 
   static Introduction of_this_rank(int rank, int device_index) {
-    std::array<char, HOST_NAME_MAX + 1> host{};
-    gethostname(host.data(), host.size() - 1);
     std::array<char, 32> gpu{};
     AB_CUDA(cudaDeviceGetPCIBusId(gpu.data(), static_cast<int>(gpu.size()), device_index));
-    Introduction mine{host.data(), gpu.data(), ""};
+    Introduction mine{name_of_machine(), gpu.data(), ""};
     if (rank != 0) return mine;
     ncclUniqueId id;
     AB_NCCL(ncclGetUniqueId(&id));
@@ -229,24 +225,24 @@ struct Introduction {
                   "a rank introduced itself in words that this one does not know");
     return {text.substr(0, first), text.substr(first + 1, second - first - 1), text.substr(second + 1)};
   }
-  std::string text() const { return fmt::format("{} {} {}", host, gpu, id); }
+  std::string text() const { return fmt::format("{} {} {}", machine, gpu, id); }
 };
 
 void check_gpus(const std::vector<Introduction>& ranks) {
   for (std::size_t b = 0; b < ranks.size(); ++b)
     for (std::size_t a = 0; a < b; ++a)
-      AB_CHECK_KIND(communication, ranks[a].host != ranks[b].host || ranks[a].gpu != ranks[b].gpu,
+      AB_CHECK_KIND(communication, ranks[a].machine != ranks[b].machine || ranks[a].gpu != ranks[b].gpu,
                     "ranks {} and {} both use the GPU {} of {}: start at most one rank per GPU; --share-gpu lets them "
                     "share it, to check results but not speed",
-                    a, b, ranks[a].gpu, ranks[a].host);
+                    a, b, ranks[a].gpu, ranks[a].machine.substr(0, ranks[a].machine.find('/')));
 }
 
-/// Node of each rank: that of the first rank on the same host.
+/// Node of each rank: that of the first rank on the same machine.
 std::vector<int> nodes_of(const std::vector<Introduction>& ranks) {
   std::vector<int> nodes;
   for (const Introduction& rank : ranks) {
     const auto first =
-        std::find_if(ranks.begin(), ranks.end(), [&](const Introduction& r) { return r.host == rank.host; });
+        std::find_if(ranks.begin(), ranks.end(), [&](const Introduction& r) { return r.machine == rank.machine; });
     nodes.push_back(static_cast<int>(first - ranks.begin()));
   }
   return nodes;

@@ -151,8 +151,10 @@ Socket listen_at(HostPort& at) {
   int failure = 0;
   for (const addrinfo* a = addresses.get(); a; a = a->ai_next) {
     Socket listener = open_socket(*a);
-    const int on = 1;  // a port that an earlier run has just left may be taken
-    setsockopt(listener.descriptor(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    const int on = 1, off = 0;
+    setsockopt(listener.descriptor(), SOL_SOCKET, SO_REUSEADDR, &on,
+               sizeof on);  // a port that an earlier run just left
+    setsockopt(listener.descriptor(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);  // at "::", of IPv4 too
     if (listener && bind(listener.descriptor(), a->ai_addr, a->ai_addrlen) == 0 &&
         listen(listener.descriptor(), SOMAXCONN) == 0) {
       at.port = bound_port(listener);
@@ -160,6 +162,7 @@ Socket listen_at(HostPort& at) {
     }
     failure = errno;
     problem = std::strerror(failure);
+    if (failure == EADDRINUSE) break;  // callers would find whoever is there
   }
   AB_CHECK_KIND(communication, failure != EADDRINUSE,
                 "port {} of {} is in use, by another job or by a second process with rank 0; choose another port",
@@ -182,14 +185,18 @@ Socket accept_from(const Socket& listener) { return Socket(accept(listener.descr
 
 Socket connect_to(const HostPort& to, Deadline deadline, std::string& problem) {
   const Addresses addresses = resolve(to, problem);
-  for (const addrinfo* a = addresses.get(); a; a = a->ai_next) {
+  int left = 0;
+  for (const addrinfo* a = addresses.get(); a; a = a->ai_next) ++left;
+  for (const addrinfo* a = addresses.get(); a; a = a->ai_next, --left) {
+    const auto now = std::chrono::steady_clock::now();
+    const Deadline of_this = now + (deadline - now) / left;
     Socket socket = open_socket(*a);
     if (connect(socket.descriptor(), a->ai_addr, a->ai_addrlen) == 0) return socket;
     int failure = errno;
     if (failure == EINPROGRESS) {
       failure = ETIMEDOUT;
       socklen_t length = sizeof failure;
-      if (wait_for(socket.descriptor(), POLLOUT, deadline))
+      if (wait_for(socket.descriptor(), POLLOUT, of_this))
         getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &failure, &length);
     }
     if (failure == 0) return socket;

@@ -33,6 +33,7 @@ const Variables kBatchScript{{"SLURM_JOB_ID", "70001"}, {"SLURM_NTASKS", "8"}, {
 const Variables kSrun{
     {"SLURM_JOB_ID", "70001"}, {"SLURM_STEP_ID", "2"}, {"SLURM_STEP_NUM_TASKS", "8"},        {"SLURM_PROCID", "5"},
     {"SLURM_LOCALID", "1"},    {"SLURM_NTASKS", "8"},  {"SLURM_STEP_NODELIST", "gpu[07-08]"}};
+const Variables kPmi2{{"PMI_SIZE", "8"}, {"PMI_RANK", "5"}};
 const Variables kByHand{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "node1"}, {"MASTER_PORT", "29500"}};
 const Variables kTorchrun{{"RANK", "6"},
                           {"WORLD_SIZE", "16"},
@@ -64,6 +65,9 @@ TEST(Launcher, TheInnerOneOfTwoDecides) {
   EXPECT_EQ(find_launcher(environment_of({kOpenMpi, kTorchrun})), Launcher::torchrun);
   EXPECT_EQ(find_launcher(environment_of({kOpenMpi, kByHand})), Launcher::mpi);
   EXPECT_EQ(find_launcher(environment_of({kSrun, {{"OMPI_COMM_WORLD_SIZE", "1"}}})), Launcher::none);
+  EXPECT_EQ(find_launcher(environment_of({kSrun, kPmi2})), Launcher::slurm) << "srun --mpi=pmi2";
+  EXPECT_EQ(find_launcher(environment_of({kSrun, kMpich})), Launcher::mpi) << "processes of hydra";
+  EXPECT_EQ(find_launcher(environment_of({kSrun, kPmi2, {{"MPI_LOCALRANKID", "1"}}})), Launcher::mpi);
 }
 
 TEST(Launcher, MpiJoinsTasksOfMpirunAndSrun) {

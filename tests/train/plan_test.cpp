@@ -110,7 +110,7 @@ TEST_P(RanksAndNodes, DenseRunsArePlannedToTheByte) {
   expect_plan_equals_run(convolutions(config), ranks, per_node);
 }
 
-// The run ends in the warm-up (2), at the first split (3), amid factors (5), at a synchronisation (6), in the
+// The run ends in the warm-up (2), where the first split would be (3), amid factors (5), at a synchronisation (6), in the
 // rebound (7), at the next split (8), and in the second low-rank phase (10).
 TEST_P(RanksAndNodes, AbRunsArePlannedToTheByteWhereverTheyEnd) {
   const auto [ranks, per_node] = GetParam();

@@ -254,6 +254,12 @@ TEST(AbTrainingRuns, ARunThatEndsWithFactorsKeepsThem) {
   for (const LayerRank& layer : outcome.splits.back().layers) EXPECT_EQ(layer.r, (layer.n + 1) / 2) << layer.name;
 }
 
+TEST(AbTrainingRuns, ARunThatEndsWithItsFirstSplitIsNotCut) {
+  const Outcome outcome = run(small_run("ab", 2), 2);
+  EXPECT_TRUE(outcome.splits.empty()) << "nothing would train the factors";
+  EXPECT_EQ(outcome.summary.parameters_final, outcome.summary.parameters_full);
+}
+
 TEST(AbTrainingRuns, EvaluationInALowRankPhaseChangesNothing) {
   TrainConfig config = small_run("ab", 60);
   ab_settings(config).schedule.cycle_steps = 70;

@@ -31,6 +31,13 @@ void* aligned(const Tensor& t) {
   return t.raw();
 }
 
+/// Its first number: 9 of Hopper.
+int compute_capability(int device_index) {
+  int major = 0;
+  AB_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device_index));
+  return major;
+}
+
 void warn_of_old_cudnn(std::size_t version) {
   static std::once_flag told;
   std::call_once(told, [&] {
@@ -44,6 +51,8 @@ void warn_of_old_cudnn(std::size_t version) {
 }  // namespace
 
 bool CudaBackend::has_fused_attention(const AttentionSpec& spec) {
+  // On newer GPUs than Hopper the graph alone may not decide the order of the sums.
+  if (plan_choice() == PlanChoice::deterministic && compute_capability(device_index_) > 9) return false;
   const std::size_t version = cudnnGetVersion();
   if (can_fuse_attention(spec, version)) return attention_for(libraries(), spec).exists();
   if (can_fuse_attention(spec, std::numeric_limits<std::size_t>::max())) warn_of_old_cudnn(version);

@@ -44,6 +44,7 @@ template <class Finish>
 void run(ThreadLibraries& libraries, const GemmSpec& spec, cublasLtEpilogue_t epilogue, const Tensor& a,
          const Tensor& b, const Tensor& c, const Tensor& bias, const Tensor& addend, const Finish& finish) {
   constexpr std::int64_t kAlignment = 256;
+  AB_ASSERT(a.dtype() == c.dtype() && b.dtype() == c.dtype());
   GemmKey key;
   key.transpose_a = spec.transpose_a;
   key.transpose_b = spec.transpose_b;
@@ -143,6 +144,7 @@ void CudaBackend::gemm_backward_weight(const Tensor& dy, const Tensor& x, const 
 }
 
 void CudaBackend::batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) {
+  AB_ASSERT(a.dtype() == c.dtype() && b.dtype() == c.dtype());
   ThreadLibraries& libraries = this->libraries();
   const bool loop_inner = spec.inner <= spec.outer;
   const LaunchGrid from_a(a, spec.a, loop_inner), from_b(b, spec.b, loop_inner), to_c(c, spec.c, loop_inner);
