@@ -86,7 +86,7 @@ DiskFiles::~DiskFiles() {
 std::string DiskFiles::reserve() {
   if (!writable_) return "it cannot be written to";
   if (::flock(index_, LOCK_EX | LOCK_NB) == 0) return "";
-  return errno == EWOULDBLOCK ? "another run, or another machine, adds to it"
+  return errno == EWOULDBLOCK ? "another run, or another node, adds to it"
                               : fmt::format("it cannot be locked ({})", std::strerror(errno));
 }
 

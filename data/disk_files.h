@@ -34,7 +34,7 @@ class DiskFiles {
   DiskFiles(const DiskFiles&) = delete;
   DiskFiles& operator=(const DiskFiles&) = delete;
 
-  /// Why this job may not add to them ("another run, or another machine, adds to it"); empty: it may, and others not, as long as this object lives.
+  /// Why this job may not add to them ("another run, or another node, adds to it"); empty: it may, and others not, as long as this object lives.
   std::string reserve();
   /// All records that are right, in the order of their numbers in the index, up to `slots` (where the next one is to be written).
   std::vector<Record> records(std::int64_t& slots) const;

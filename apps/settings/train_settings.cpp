@@ -106,7 +106,7 @@ void declare_images(std::vector<Setting>& all) {
       .was_default = true;
   s.number(
        "cache_gb", &T::cache_gb, 0, 1e6,
-       "GB of memory of each machine in which images from files stay decoded, for all its ranks; results do not change")
+       "GB of memory of each node in which images from files stay decoded, for all its ranks; results do not change")
       .may_change = true;
   Setting& disk =
       s.value("cache_disk", &T::cache_disk,

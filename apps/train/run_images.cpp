@@ -56,12 +56,6 @@ struct NodesOfJob {
   std::vector<std::size_t> first_of_rank;  ///< for each rank the first one of its node
   std::vector<std::string> machines;       ///< of each rank
 
-  /// How many caches lie in the memory of that rank's machine.
-  std::int64_t caches_beside(std::size_t rank) const {
-    std::int64_t caches = 0;
-    for (std::size_t r = 0; r < machines.size(); ++r) caches += first_of_rank[r] == r && machines[r] == machines[rank];
-    return caches;
-  }
   std::size_t number_of(int rank) const {
     std::size_t number = 0;
     for (std::size_t r = 0; r < first_of_rank[static_cast<std::size_t>(rank)]; ++r) number += first_of_rank[r] == r;
@@ -112,8 +106,8 @@ CacheNodes share_among(const NodesOfJob& job, const std::shared_ptr<const Cached
 TrainAndTest in_cache(const TrainAndTest& data, const TrainConfig& config, Comm* processes) {
   if (!data.train->reads_files()) return data;
   const std::int64_t images = data.train->count + data.test->count;
-  CacheRoom room{static_cast<std::int64_t>(config.cache_gb * 1e9), config.cache_disk,
-                 static_cast<std::int64_t>(config.cache_disk_gb * 1e9)};
+  const CacheRoom room{static_cast<std::int64_t>(config.cache_gb * 1e9), config.cache_disk,
+                       static_cast<std::int64_t>(config.cache_disk_gb * 1e9)};
   const std::string set = room.disk.empty() ? "" : fmt::format("{:016x}", data.hash());
   std::shared_ptr<ImageCache> cache;
   const auto make = [&] {
@@ -126,7 +120,6 @@ TrainAndTest in_cache(const TrainAndTest& data, const TrainConfig& config, Comm*
     const Ledger of_training = processes->ledger();
     const NodesOfJob job = nodes_of(*processes);
     const auto rank = static_cast<std::size_t>(processes->rank()), first = job.first_of_rank[rank];
-    room.memory_bytes /= job.caches_beside(rank);
     if (first == rank) make();
     // The settings of each node's first rank count; all ranks must come to the same conclusion.
     const char share = config.cache_share == CacheShare::world && room.memory_bytes > 0 ? '+' : '-';

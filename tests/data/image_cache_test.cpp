@@ -303,7 +303,7 @@ TEST_F(DiskCache, OneJobAddsAtATime) {
   const auto first = begin();
   testing::internal::CaptureStderr();
   const auto second = begin();
-  EXPECT_TRUE(test::contains(testing::internal::GetCapturedStderr(), "another run, or another machine, adds to it"));
+  EXPECT_TRUE(test::contains(testing::internal::GetCapturedStderr(), "another run, or another node, adds to it"));
   parts(second);
   EXPECT_EQ(second->use().files, 0);
   parts(first);

@@ -678,7 +678,7 @@ TEST_F(ImageNetTest, FilesOfOneNameInTwoArchivesAreTwoImages) {
   const fs::path where = folder_ / "archives";
   fs::create_directories(where);
   run_shell(fmt::format(
-      "cd '{}' && tar -C .. -cf val.tar val && mv ../train train && tar -cf train-0.tar train/n01 && cp train/*/z.JPEG . && "
+      "cd '{}' && tar -C .. -cf val.tar val && mv ../train train && tar -C train -cf train-0.tar n01 && cp train/*/z.JPEG . && "
       "tar -C train -cf train-1.tar n01/z.JPEG n02 -C .. z.JPEG && rm -r train",
       where.string()));
   const auto train = load_imagenet(where.string()).train;
