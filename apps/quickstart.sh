@@ -50,4 +50,4 @@ done
 echo
 build/apps/abtrain compare runs/quickstart/{dense,ab,late-cut} --out runs/quickstart/report.html
 echo
-echo "Open runs/quickstart/report.html for the curves; build/apps/abtrain train --help shows every setting."
+echo "Open runs/quickstart/report.html for the curves; build/apps/abtrain train --help-all shows every setting."

@@ -11,7 +11,7 @@
 #        --data DIR    trains on CIFAR-10's binary files, of any number of records; synthetic images when not given
 #        --tiny        tiny models, images and batches, and ten times the limits: a rehearsal, as on tests/ptx
 #        --device cpu  the speed parts without a GPU, to try both sides of each comparison
-# PYTHON names the Python that has torch and torchvision. bench/README.md has the plan for an hour with a GPU.
+# PYTHON names the Python that has torch and torchvision. bench/README.md has the plan for half an hour with a GPU.
 # Exit codes: 0 all passed, 1 a check failed, 2 wrong flags or no programs, 6 no GPU.
 set -euo pipefail
 

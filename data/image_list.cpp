@@ -103,14 +103,14 @@ std::string list_text(const FolderImages& images, const FolderTimes& times) {
   return words + hash_of(words);
 }
 
-/// Nothing of a list that is older than a folder.
+/// Nothing of a list that is older than a folder, or of another version.
 std::optional<FolderImages> images_of_list(std::string_view words, const fs::path& root) {
   const auto check = [](bool good) { AB_CHECK_KIND(data, good, "the list is damaged"); };
   check(words.size() > kHashDigits);
   const std::string_view hash = words.substr(words.size() - kHashDigits);
   words.remove_suffix(kHashDigits);
-  check(hash == hash_of(words) && take_word(words) == kListTitle);
-  if (take_time(words) != time_of(root)) return std::nullopt;
+  check(hash == hash_of(words));
+  if (take_word(words) != kListTitle || take_time(words) != time_of(root)) return std::nullopt;
   FolderImages images;
   for (const LeftOutBecause reason : kReasonsToLeaveOut) {
     const std::optional<std::int64_t> files = take_number(words);

@@ -24,7 +24,7 @@ inline constexpr std::int64_t kImagesWorthSaving = 10000;
 
 /// Of `root`/<class>/*: from the list that was saved in cache_folder(), as long as `root` and each folder of a class were last
 /// changed when they were then, to the nanosecond; else from the folders. `saves`: the list then, when it has kImagesWorthSaving, no link in the place of a class's folder leads
-/// nowhere, and no folder changed a moment ago, which could change again and show the same time. No word is lost on a list that cannot be written; `damaged` becomes
+/// nowhere, and no folder says that it changed a moment ago: it could change again and say the same. No word is lost on a list that cannot be written; `damaged` becomes
 /// the path of one that is damaged. Throws Error(data) as class_folders() and image_files() do.
 FolderImages read_class_folders(const std::filesystem::path& root, bool saves, std::string& damaged);
 

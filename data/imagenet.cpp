@@ -77,14 +77,12 @@ std::map<std::string, std::vector<ImageFile>> sort_into_classes(std::vector<Imag
     const auto label = labels.find(fs::path(file.name).stem().string());
     AB_CHECK_KIND(data, label != labels.end(), "imagenet: the list of labels beside '{}' has no line for '{}'",
                   printable(root), printable(file.name));
-    const std::string ordered = in_order_of_numbers(label->second);
-    const std::string& name = is_known(known, ordered) ? ordered : label->second;
     AB_CHECK_KIND(
-        data, is_known(known, name) || !is_number(name),
+        data, is_known(known, label->second) || !is_number(label->second),
         "imagenet: the list of labels beside '{}' gives '{}' the class {}, which is no folder of train; numbers are in "
         "one order in the devkit and in others elsewhere, so name the folders",
-        printable(root), printable(file.name), name);
-    files[name].push_back(std::move(file));
+        printable(root), printable(file.name), label->second);
+    files[label->second].push_back(std::move(file));
   }
   return files;
 }

@@ -67,7 +67,7 @@ void AbStrategy::set_gradient_exchange(bool on) {
 void AbStrategy::finish_grads(TrainState&) { buckets_->finish(); }
 
 Transition AbStrategy::transition_at(std::int64_t step) const {
-  const bool is_end = step == schedule_.total_steps && step == options_.schedule.first_split;
+  const bool is_end = step > 1 && step == schedule_.total_steps && step == options_.schedule.first_split;
   return is_end ? Transition::none : options_.schedule.transition_at(step);
 }
 

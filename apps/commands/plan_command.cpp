@@ -67,10 +67,6 @@ int run_plan(const std::vector<FlagValue>& flags, PlanFlags command) {
 void add_plan_flags(CLI::App* parser, PlanFlags& plan) {
   PlanOptions& options = plan.options;
   parser->option_defaults()->group("Plan");
-  parser->add_option("--world", options.world_size, "number of ranks; as --ranks, without its limit")
-      ->check(CLI::Range(1, 65536))
-      ->excludes("--ranks")
-      ->type_name("INT");
   parser->add_option("--classes", options.classes, "outputs of the model; as the data set has when not given")
       ->check(CLI::Range(2, 1000000))
       ->type_name("INT");

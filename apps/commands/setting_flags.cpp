@@ -85,8 +85,7 @@ CLI::Option* add_path(CLI::App* parser, const std::string& flag, std::string& pa
 }
 
 CLI::Option* add_config_file(CLI::App* parser, std::string& path) {
-  return add_path(parser, "--config", path, "TOML file with any of the settings below; flags override it")
-      ->type_name("FILE");
+  return add_path(parser, "--config", path, "TOML file of settings; flags override it")->type_name("FILE");
 }
 
 }  // namespace ab

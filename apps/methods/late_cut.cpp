@@ -73,9 +73,6 @@ void check(const TrainConfig& config, Layer& model, int world_size) {
       "--late-cut.full-rank-method {} leaves every rank with optimizer state of its own, with which {} cannot go on; give "
       "--late-cut.low-rank-method {} too",
       full_rank_method(config).name, low_rank_method(config).name, full_rank_method(config).name);
-  AB_CHECK(config.dense_steps < 0 || full_rank_method(config).dense_start || low_rank_method(config).dense_start,
-           "--dense-steps {}: neither {} nor {} begins with dense steps", config.dense_steps,
-           full_rank_method(config).name, low_rank_method(config).name);
   late_cut_options(config).validate();
 }
 

@@ -178,8 +178,8 @@ void declare_ranks(std::vector<Setting>& all) {
            "ranks inside this process, 1024 at most; under mpirun, srun or torchrun the launcher decides");
   s.number(
       "ranks_per_node", &T::ranks_per_node, 0, 1024,
-      "every N ranks share a node, for counters, --network and methods that tell nodes apart; 0: those that share a "
-      "machine, where such methods take every rank for a node");
+      "every N ranks share a node, for counters, --network and methods that tell nodes apart; 0: counters take every "
+      "machine for a node, such methods every rank");
   s.value("device", &T::device,
           "cpu, cuda, or cuda:N for GPU N; for cuda, ranks of one process share GPU 0, and processes take GPUs in turn")
       .may_change = true;

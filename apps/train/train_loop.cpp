@@ -414,11 +414,12 @@ class Trainer {
           "warning: {} threads a rank instead of {}: the run goes on, but not to the last bit as if it had "
           "never stopped\n",
           compute_threads(), dict.integer("threads"));
-    const std::int64_t nodes = dict.has("nodes") ? dict.integer("nodes") : nodes_apart(config_, world_);
+    const std::int64_t nodes = nodes_apart(config_, world_), before = dict.has("nodes") ? dict.integer("nodes") : nodes;
     AB_CHECK(
-        nodes == nodes_apart(config_, world_),
-        "with --cache-share node every node trains on images of its own; the run began on {} nodes and is now on {}",
-        nodes, nodes_apart(config_, world_));
+        nodes == before,
+        "with --cache-share node every node trains on images of its own; the run began on {} of them and now has {}: start it on as "
+        "many as before",
+        before, nodes);
     saved_step_ = state.step = dict.integer("step");
     epoch_ = dict.integer("epoch");
     batch_ = dict.integer("batch");

@@ -69,10 +69,11 @@ Launcher find_launcher(const Environment& environment) {
   // Set for the tasks that they start. SLURM_NTASKS is no sign of a launch, as batch scripts have it too; nor is
   // PMIX_RANK, which lone tasks have.
   const int tasks = first_number(environment, {"OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE"});
-  // srun by PMI-2 sets PMI_SIZE and PMI_RANK, as mpirun of MPICH does, which may start its own processes by srun.
-  const bool srun_set_them =
-      agree("PMI_SIZE", "SLURM_STEP_NUM_TASKS") && agree("PMI_RANK", "SLURM_PROCID") && !environment("MPI_LOCALRANKID");
-  if (tasks >= 0 && !srun_set_them) return tasks > 1 ? Launcher::mpi : Launcher::none;
+  // srun by PMI-2 sets PMI_SIZE and PMI_RANK, as mpirun of MPICH does; either may have started the other.
+  const bool mpirun_did =
+      environment("OMPI_COMM_WORLD_SIZE") || environment("MV2_COMM_WORLD_SIZE") || environment("MPI_LOCALRANKID");
+  const bool srun_did = !mpirun_did && agree("PMI_SIZE", "SLURM_STEP_NUM_TASKS") && agree("PMI_RANK", "SLURM_PROCID");
+  if (tasks >= 0 && !srun_did) return tasks > 1 ? Launcher::mpi : Launcher::none;
   if (environment("RANK") && number_in(environment, "WORLD_SIZE") > 1) return Launcher::torchrun;
   return number_in(environment, "SLURM_STEP_NUM_TASKS") > 1 ? Launcher::slurm : Launcher::none;
 }

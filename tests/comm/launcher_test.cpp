@@ -66,6 +66,7 @@ TEST(Launcher, TheInnerOneOfTwoDecides) {
   EXPECT_EQ(find_launcher(environment_of({kOpenMpi, kByHand})), Launcher::mpi);
   EXPECT_EQ(find_launcher(environment_of({kSrun, {{"OMPI_COMM_WORLD_SIZE", "1"}}})), Launcher::none);
   EXPECT_EQ(find_launcher(environment_of({kSrun, kPmi2})), Launcher::slurm) << "srun --mpi=pmi2";
+  EXPECT_EQ(find_launcher(environment_of({kSrun, kPmi2, kOpenMpi})), Launcher::mpi);
   EXPECT_EQ(find_launcher(environment_of({kSrun, kMpich})), Launcher::mpi) << "processes of hydra";
   EXPECT_EQ(find_launcher(environment_of({kSrun, kPmi2, {{"MPI_LOCALRANKID", "1"}}})), Launcher::mpi);
 }

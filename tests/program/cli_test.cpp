@@ -138,8 +138,7 @@ TEST_F(CliTest, MistypedWordsAreNamedWithTheNearestOnes) {
 
 TEST_F(CliTest, ARepeatedFlagIsRefusedByEveryCommand) {
   expect_failure("train --lr 1 --lr=2", 2, "abtrain: --lr is given more than once; give it once");
-  expect_failure("plan --world 2 --world 2", 2, "--world is given more than once");
-  expect_failure("plan --world 2 --ranks 4", 2, "--ranks excludes --world");
+  expect_failure("plan --ranks 2 --ranks 2", 2, "--ranks is given more than once");
   expect_failure("plan --augment --no-augment", 2, "--augment and --no-augment are both given; give one of them");
   expect_failure("train --ab.no-cut-at-warmup --ab.cut-at-warmup", 2, "are both given");
   expect_failure("reproduce all --dry-run --dry-run", 2, "--dry-run is given more than once");
@@ -395,7 +394,7 @@ TEST_F(CliTest, EveryCommandCountsAModelAlike) {
 }
 
 TEST_F(CliTest, APlanSaysNoMoreThanIsKnown) {
-  const std::string plan = "plan --model resnet20 --dataset cifar10 --world 8 --ranks-per-node 2 --epochs 4 ";
+  const std::string plan = "plan --model resnet20 --dataset cifar10 --ranks 8 --ranks-per-node 2 --epochs 4 ";
   const Outcome open = run(plan + "--method late-cut --out " + path("open.json"));
   EXPECT_TRUE(contains(open.out, "272 k parameters, training decides how many remain\n")) << open.err;
   EXPECT_TRUE(contains(open.out, "  ≥ "));
@@ -654,6 +653,7 @@ TEST_F(CliTest, CompareSaysWhichFolderIsNoRun) {
   expect_failure("eval --model-file " + path("empty"), 4, "empty holds no finished run: it has no model.safetensors");
   fs::create_directories(path("runs/a"));
   write_file_atomically(path("runs/a/metrics.jsonl"), "");
+  write_file_atomically(path("runs/report.html"), "");
   expect_failure("compare " + path("runs"), 3, "is no run, but holds folders of runs; give those: ");
   const std::string goes_on = "go on with abtrain train --resume " + path("runs/a");
   expect_failure("compare " + path("runs/a"), 3, goes_on);

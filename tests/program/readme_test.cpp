@@ -66,7 +66,8 @@ class ReadmeTest : public test::ProgramTest {
     }
     fs::create_symlink(AB_TOUR, path("build/apps/lowrank_tour"));
     std::ofstream(path("my.toml")) << "model = \"mlp\"\n";
-    for (const char* out : {"runs/first", "runs/quickstart/dense", "runs/quickstart/ab"}) {
+    for (const char* out :
+         {"runs/first", "runs/small", "runs/resnet18", "runs/quickstart/dense", "runs/quickstart/ab"}) {
       const test::Outcome made = run(tiny_train(out));
       ASSERT_EQ(made.exit_code, 0) << made.err;
     }

@@ -49,6 +49,12 @@ TEST(RunTransport, WhatDoesNotGoTogetherIsRefused) {
   EXPECT_EQ(choose_transport(of_processes, Launcher::mpi), Transport::mpi);
   EXPECT_TRUE(test::contains(
       test::message_of(ErrorKind::config, [&] { choose_transport(of_processes, Launcher::none); }), "mpirun -np 2"));
+  of_processes.ranks = 2000;
+  EXPECT_EQ(choose_transport(of_processes, Launcher::slurm), Transport::mpi);
+  of_processes.transport = "auto";
+  EXPECT_TRUE(test::contains(
+      test::message_of(ErrorKind::config, [&] { choose_transport(of_processes, Launcher::none); }),
+      "--ranks 2000: one process has at most 1024 ranks as threads; start more as processes (mpirun -np 2000)"));
   TrainConfig shared;
   shared.share_gpu = true;
   EXPECT_THROW(choose_transport(shared, Launcher::none), Error);

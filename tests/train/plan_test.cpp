@@ -346,7 +346,7 @@ TEST_F(CliPlanTest, RanksThatChangeFromSplitToSplitAreReplayed) {
 
 TEST_F(CliPlanTest, NeedsNoDataAndNoLimitOfRanks) {
   const auto plan =
-      run("plan --model resnet20 --dataset cifar10 --method ab --world 2048 --ranks-per-node 4 --epochs 3 "
+      run("plan --model resnet20 --dataset cifar10 --method ab --ranks 2048 --ranks-per-node 4 --epochs 3 "
           "--batch-size 4 --ratio 0.25 --classes 100 --step-ms 50 --network bandwidth=12.5GB/s");
   EXPECT_EQ(plan.exit_code, 0) << plan.err;
   EXPECT_TRUE(contains(plan.out, "2048 ranks on 512 nodes"));
@@ -356,8 +356,8 @@ TEST_F(CliPlanTest, NeedsNoDataAndNoLimitOfRanks) {
 }
 
 TEST_F(CliPlanTest, WrongFlagsAreExitTwo) {
-  expect_failure("plan --wrld 3", 2, "did you mean --world?");
-  expect_failure("plan --world 0", 2, "--world");
+  expect_failure("plan --rnks 3", 2, "did you mean --ranks?");
+  expect_failure("plan --ranks 0", 2, "--ranks");
   expect_failure("plan --ratio 1.5 --method ab", 2, "--ratio");
   expect_failure("plan --ratio 0.5", 2, "give --method ab or --method late-cut too");
   expect_failure("plan --method late-cut --late-cut.full-rank-method daso", 2,
@@ -387,7 +387,7 @@ TEST_F(CliPlanTest, WrongFlagsAreExitTwo) {
   expect_failure("plan --method ab --ratio 0.5 --factors-from x", 2, "--factors-from");
   expect_failure("plan --method ab --ab.ratio 0", 2, "give --ratio, or --factors-from");
   expect_failure("plan --method ab --ranks 2 --ab.group-size 3", 2, "group");
-  expect_failure("plan --world 60000 --batch-size 128", 2, "fewer than one batch");
+  expect_failure("plan --ranks 60000 --batch-size 128", 2, "fewer than one batch");
   expect_failure("plan --steps 1000000000000", 2, "cannot be planned");
   expect_failure("plan --out " + path("none/plan.json"), 2, "there is no folder");
   expect_failure("plan --method ab --factors-from " + path("none"), 3, "none");

@@ -60,6 +60,7 @@ double milliseconds(cudaStream_t stream, const std::function<void()>& work);
 /// candidate i on the stream of `libraries`; its results are overwritten by those of the next.
 template <class Plan, class Run> void keep_fastest(Plan& plan, const ThreadLibraries& libraries, const Run& run) {
   if (plan.candidates() == 1 || libraries.stream().capture()) return;
+  const ThreadStream::TrialWorkspace trial(libraries.stream());
   plan.keep(fastest(plan.candidates(),
                     [&](std::size_t i) { return milliseconds(libraries.stream().handle(), [&] { run(i); }); }));
 }

@@ -6,6 +6,7 @@
 // work runs in its own order and no rank waits for another.
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "engine/device/cuda/runtime.h"
@@ -37,6 +38,25 @@ class ThreadStream {
 
   /// At least `bytes` bytes of device memory, valid for work issued before the next call of workspace().
   void* workspace(std::size_t bytes);
+  /// While it lives, the workspace is another, which goes with it: of algorithms that are only tried.
+  class TrialWorkspace {
+   public:
+    explicit TrialWorkspace(ThreadStream& stream)
+        : stream_(stream),
+          set_aside_(std::move(stream.workspace_)),
+          bytes_(std::exchange(stream.workspace_bytes_, 0)) {}
+    ~TrialWorkspace() {
+      stream_.workspace_ = std::move(set_aside_);
+      stream_.workspace_bytes_ = bytes_;
+    }
+    TrialWorkspace(const TrialWorkspace&) = delete;
+    TrialWorkspace& operator=(const TrialWorkspace&) = delete;
+
+   private:
+    ThreadStream& stream_;
+    std::shared_ptr<void> set_aside_;
+    std::size_t bytes_;
+  };
   /// Keeps the present workspace at its address, for a graph that uses it.
   std::shared_ptr<void> share_workspace() const { return workspace_; }
 
