@@ -165,7 +165,7 @@ std::string cut_text(const SplitMetrics& cut, int width) {
       for (std::size_t k = 1; k < shares.size(); ++k) parts.push_back(shares[k] - shares[k - 1]);
       return spark_bars(parts);
     };
-    table.add({shorten(short_name(layer.name), name_width), fmt::format("{}×{}", layer.m, layer.n),
+    table.add({shorten(without_controls(short_name(layer.name)), name_width), fmt::format("{}×{}", layer.m, layer.n),
                factored ? std::to_string(layer.r) : "full", factored ? percent(sensitivity.kept) : "-",
                factored ? fmt::format("{:.2g}", sensitivity.increase) : "-", bars(sensitivity.by_loss),
                bars(sensitivity.by_sigma)});

@@ -151,7 +151,7 @@ std::string compare_text(const std::vector<Run>& runs, int width) {
   for (const Run& run : runs) {
     const Summary& s = run.summary;
     std::vector<std::string> cells{shorten(run.label, name_width),
-                                   s.method,
+                                   without_controls(s.method),
                                    std::to_string(s.steps),
                                    percent(s.final_val_top1),
                                    percent(s.best_val_top1),
@@ -172,7 +172,7 @@ std::string compare_text(const std::vector<Run>& runs, int width) {
 
 std::string setup_of(const Run& run) {
   const Summary& s = run.summary;
-  std::string setup = fmt::format("{} on {}, {}", s.model, s.dataset, counted(s.world_size, "rank"));
+  std::string setup = without_controls(fmt::format("{} on {}, ", s.model, s.dataset)) + counted(s.world_size, "rank");
   if (run.config && run.config->val_from_train > 0)
     setup += fmt::format(", {} to validate on", counted(run.config->val_from_train, "training image"));
   else if (run.config && run.config->val_samples > 0) setup += ", " + counted(run.config->val_samples, "test image");

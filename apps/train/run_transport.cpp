@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "apps/train/run_transport.h"
 
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+
 #include "apps/settings/hardware.h"
 #include "engine/comm/nccl_comm.h"
 #include "engine/comm/rendezvous.h"
@@ -73,16 +78,22 @@ std::unique_ptr<Comm> join_processes(const TrainConfig& config, Transport transp
 }
 
 void set_compute_threads(int n, Comm& world) {
-  const std::string machine = name_of_machine() + "\n";
-  const AvailableCores own = available_cores();
   const Ledger of_training = world.ledger();
-  const std::vector<std::string> of_all = gather_texts(world, machine + to_text(own));
+  const std::vector<std::string> of_all = gather_texts(world, name_of_machine() + "\n" + to_text(available_cores()));
   world.ledger() = of_training;
-  std::vector<AvailableCores> here{own};
-  for (std::size_t rank = 0; rank < of_all.size(); ++rank)
-    if (static_cast<int>(rank) != world.rank() && of_all[rank].starts_with(machine))
-      here.push_back(cores_from_text(of_all[rank].substr(machine.size())));
-  set_compute_threads_within(n, cores_of_first(here));
+  std::map<std::string, std::vector<AvailableCores>> of_machine;
+  for (const std::string& of_rank : of_all) {
+    const std::size_t end = of_rank.find('\n');
+    of_machine[of_rank.substr(0, end)].push_back(cores_from_text(of_rank.substr(end + 1)));
+  }
+  // As many on every rank: others would sum in another order, and what ranks compute alike would differ.
+  double least = std::numeric_limits<double>::infinity();
+  for (auto& [machine, processes] : of_machine)
+    for (AvailableCores& process : processes) {
+      std::swap(process, processes.front());
+      least = std::min(least, cores_of_first(processes));
+    }
+  set_compute_threads_within(n, least);
 }
 
 }  // namespace ab

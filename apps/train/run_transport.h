@@ -28,7 +28,7 @@ GraphUse choose_graph_use(const TrainConfig& config);
 std::unique_ptr<Comm> join_processes(const TrainConfig& config, Transport transport, const CommOptions& options);
 
 /// set_compute_threads() for ranks that are processes, each with an affinity mask of its own: cores and quotas are divided among
-/// those that share them. Collective. Not counted in the ledger.
+/// those that share them, and all get as many as the one with the fewest. Collective. Not counted in the ledger.
 void set_compute_threads(int n, Comm& world);
 
 }  // namespace ab

@@ -23,7 +23,7 @@ void softmax_backward_in_place(const Tensor& dy, const Tensor& y, std::int64_t c
 
 namespace kernels {
 
-/// One row per team. A lane reads again only what it wrote itself.
+/// One row per team. The exponential is taken twice, so that of 16 bits only the result is rounded.
 template <class T> struct Softmax {
   using C = compute_t<T>;
   T* x;
@@ -31,13 +31,12 @@ template <class T> struct Softmax {
 
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
     T* values = x + row * stored;
-    const auto same = [](C v) { return v; };
-    const C largest = lane_max<C>(team, columns, -std::numeric_limits<C>::infinity(), same, values);
+    const C largest = lane_max<C>(
+        team, columns, -std::numeric_limits<C>::infinity(), [](C v) { return v; }, values);
+    const auto power = [=](C v) { return exp_of_negative(v - largest); };
+    const C inverse = C{1} / lane_sum<C>(team, columns, power, values);
     lane_map(
-        team, columns, values, [=](C v) { return exp_of_negative(v - largest); }, values);
-    const C inverse = C{1} / lane_sum<C>(team, columns, same, values);
-    lane_map(
-        team, columns, values, [=](C v) { return v * inverse; }, values);
+        team, columns, values, [=](C v) { return power(v) * inverse; }, values);
   }
 };
 

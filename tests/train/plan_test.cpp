@@ -601,7 +601,8 @@ TEST_F(CliPlanTest, AllMethodsAreComparedAndOneIsNamed) {
   expect_failure("plan --compare --dataset cifar10 --step-ms 1", 2, "give --ranks");
   expect_failure("plan --compare --step-ms 1 --ranks 2 --method ab", 2, "leave --method away");
   expect_failure("plan --compare --step-ms 1 --ranks 2 --ab.ratio 0.5", 2, "leave --ab.ratio away");
-  expect_failure("plan --compare --step-ms 1 --dataset cifar10 --ranks 60000 --batch-size 128", 2, "--ranks");
+  expect_failure("plan --compare --step-ms 1 --dataset cifar10 --ranks 60000 --batch-size 128", 2,
+                 "fewer than one batch of 128 on each of 60000 ranks");
   expect_failure("plan --compare --step-ms 3 --out x.json", 2, "--out");
   const auto dense =
       run("plan --dataset cifar10 --ranks 4 --ranks-per-node 1 --step-ms 20 --steps 400 "

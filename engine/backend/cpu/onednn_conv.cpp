@@ -187,6 +187,7 @@ bool onednn_overruns(const Conv2dSpec& s, ConvDirection direction) {
 
 OneDnnConv& compiled(const OneDnnConvKey& key) {
   thread_local std::map<OneDnnConvKey, OneDnnConv> convs;
+  if (convs.size() >= kMostCompiled && !convs.contains(key)) convs.clear();
   return convs.try_emplace(key, key).first->second;
 }
 

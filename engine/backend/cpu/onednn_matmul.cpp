@@ -102,6 +102,7 @@ bool matmul_bfloat16(const BatchedGemmSpec& spec, const Bfloat16Product& of) {
   ProductKey key{spec, has_bias, has_addend, is_float, compute_threads()};
   key.spec.a.offset = key.spec.b.offset = key.spec.c.offset = 0;
   thread_local std::map<ProductKey, CompiledProduct> products;
+  if (products.size() >= kMostCompiled && !products.contains(key)) products.clear();
   CompiledProduct& product =
       products.try_emplace(key, spec, has_bias, has_addend, is_float ? Type::f32 : Type::bf16).first->second;
   if (product.is_reference()) return false;
