@@ -187,7 +187,7 @@ def markdown(cells):
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     build_folder.add_option(options, "apps/abtrain")
-    options.add_argument("--json", help="also write all times, in seconds")
+    options.add_argument("--json", help="also write the time of every method, in that of dense training with 16 bits")
     options.add_argument("--network", action="append", type=network_of, metavar="GBITS,LATENCY",
                          help="between nodes, in place of those of the table: 25,5us; may be given again")
     given = options.parse_args()

@@ -34,6 +34,7 @@ if [ ! -x "$program" ]; then
   git rev-parse --short HEAD >"$program.commit"
   cp "$build/apps/abtrain" "$program"
 fi
+cmp -s "$build/apps/abtrain" "$program" || echo "rivals.sh: runs are made by $program, and not by that of $build" >&2
 commit=$(cat "$program.commit")
 columns=(row config seed top1 top1_by_epoch sent_bytes inter_node_bytes cpu_seconds low_rank_step steps parameters_full parameters_final commit flags)
 [ -z "$views" ] || columns+=(views_top1)

@@ -65,7 +65,7 @@ def chart_faults(charts, folder):
                         "Bytes sent by rank 0": ["step", "sent since the start, MB"],
                         "Accuracy for the bytes sent so far": ["sent since the start, MB", "top-1, %"],
                         "Accuracy against time": ["time, s", "top-1, %"],
-                        "Bytes by phase of training": ["sent per rank, MB"]}.items():
+                        "Bytes by phase of training": ["wire per rank, MB"]}.items():
         chart = by_title.get(title, {})
         if chart.get("axes") != axes:
             faults.append(f"{title}: axes {chart.get('axes')}")

@@ -63,10 +63,6 @@ struct AbOptions {
 };
 
 inline void AbOptions::validate() const {
-  AB_CHECK(
-      execution != Execution::factors || rest != Rest::keep,
-      "AB-training: what a split leaves over is added to A*B, so with --ab.rest keep weights are not computed as two factors; "
-      "give --execution auto");
   AB_CHECK(gauge != Gauge::orthonormal || (sync != SyncMode::only_learned && sync != SyncMode::with_stale),
            "AB-training: sync only-learned and with-stale multiply A and B of different ranks, which needs "
            "--ab.gauge split-sigma");

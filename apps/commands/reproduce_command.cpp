@@ -149,14 +149,20 @@ int compare_methods(const Experiment& experiment, const ReproduceFlags& command)
            "--scale, --ratio and --factors-from are of the paper's experiments; leave them out");
   AB_CHECK(!command.dry_run || command.out.empty(), "--dry-run of {} writes nothing; leave --out out", experiment.name);
   const std::vector<std::string> methods{kBaseline, "ab", "late-cut"};
+  const ConfigUse use = command.dry_run ? ConfigUse::plan : ConfigUse::train;
+  const auto takes = [&](const std::string& method, const FlagValue& flag) {
+    const Setting& setting = *find_setting(flag.first);
+    return setting.counts_for(method) &&
+           concerns(setting, experiment_config(experiment, {.flags = {{"method", method}}}, use));
+  };
   std::vector<TrainConfig> configs;
   for (const std::string& method : methods) {
     Adjustments adjustments{.flags = {{"method", method}}};
     for (const FlagValue& flag : command.adjustments.flags) {
-      const std::string table = find_setting(flag.first)->table();
-      if (table == method || std::ranges::find(methods, table) == methods.end()) adjustments.flags.push_back(flag);
+      const auto takes_it = [&](const std::string& of) { return takes(of, flag); };
+      if (takes_it(method) || std::ranges::none_of(methods, takes_it)) adjustments.flags.push_back(flag);
     }
-    configs.push_back(experiment_config(experiment, adjustments, command.dry_run ? ConfigUse::plan : ConfigUse::train));
+    configs.push_back(experiment_config(experiment, adjustments, use));
   }
   if (command.dry_run) {
     for (const TrainConfig& config : configs) print_text(plan_text(plan_run(config, {})) + "\n");

@@ -277,6 +277,15 @@ AskedRun asked_run(const TrainConfig& config, const PlanOptions& options) {
   return run;
 }
 
+double whole_updates_of(const RehearsedRank& rank) {
+  double micro_batches = 0, most = 1;
+  for (const RehearsedPart& part : rank.parts) {
+    micro_batches += static_cast<double>(part.times * part.micro_batches);
+    most = std::max(most, static_cast<double>(part.micro_batches));
+  }
+  return micro_batches / most;
+}
+
 }  // namespace
 
 double RunPlan::exposed_seconds() const {
@@ -285,7 +294,7 @@ double RunPlan::exposed_seconds() const {
   return seconds;
 }
 
-double RunPlan::run_seconds() const { return step_seconds * static_cast<double>(summary.steps) + exposed_seconds(); }
+double RunPlan::run_seconds() const { return step_seconds * whole_updates + exposed_seconds(); }
 
 DataShape data_shape(const TrainConfig& config, std::int64_t classes) {
   DataShape shape = find_dataset(config.dataset).shape;
@@ -428,6 +437,7 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   plan.all_reduce = wiring.all_reduce;
   plan.links = wiring.network.assumed_at(0);
   plan.step_seconds = step_seconds(config, options, run.trained);
+  plan.whole_updates = whole_updates_of(most.classes[0].rank);
   if (plan.step_seconds > 0 && find_dataset(config.dataset).decodes)
     plan.decoded_per_second = static_cast<double>(config.batch_size * config.accumulate) / plan.step_seconds;
   if (find_dataset(config.dataset).decodes && (config.cache_gb > 0 || !config.cache_disk.empty()))

@@ -80,7 +80,8 @@ struct RunPlan {
   std::vector<PhaseMemory> memory;
   AllReduce all_reduce = AllReduce::direct;
   LinkModel links;
-  double step_seconds = 0;          ///< 0: unknown
+  double step_seconds = 0;          ///< of an update of --accumulate micro-batches; 0: unknown
+  double whole_updates = 0;         ///< of the run, where fewer micro-batches are a part of one
   double decoded_per_second = 0;    ///< images of a rank that its cores decode while it computes; 0: none, or unknown
   std::optional<ImagePlan> images;  ///< with a cache
   std::map<std::string, PhaseTime> time;

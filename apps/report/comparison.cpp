@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <tuple>
 
 #include "apps/report/terminal.h"
 #include "apps/settings/setting.h"
@@ -53,8 +54,11 @@ std::string phase_table(const std::vector<Run>& runs, int name_width) {
 bool differ_in_seed_alone(const Run& a, const Run& b) {
   if (!a.config || !b.config) return false;
   const TrainConfig &x = *a.config, &y = *b.config;  // what may change within a run changes its time
-  if (x.device != y.device || x.threads != y.threads || x.transport != y.transport || x.autotune != y.autotune)
-    return false;
+  const auto costs = [](const TrainConfig& c) {
+    return std::tie(c.device, c.threads, c.transport, c.autotune, c.bucket_mb, c.cuda_graph, c.loader_threads,
+                    c.cache_gb, c.cache_disk);
+  };
+  if (costs(x) != costs(y)) return false;
   TrainConfig same_seed = *b.config;
   same_seed.seed = a.config->seed;
   return differing_settings(*a.config, same_seed).empty();

@@ -45,6 +45,8 @@ svg { display: block; width: 100%; height: auto; margin-top: auto; overflow: vis
 .points .front { border-top: 2px dotted var(--soft); }
 .points i, .bars i { width: .75em; height: .75em; background: currentColor; border-radius: 50%; } .bars i { border-radius: 2px; }
 .points .front { height: 0; border-radius: 0; background: none; } .bars i.dashed { opacity: .55; }
+.points i.dashed { background: none; border: 2px solid currentColor; }
+.point.dashed .dot { fill: var(--card); stroke: currentColor; stroke-width: 2; }
 .grid { stroke: var(--line); stroke-width: 1; }
 text { font-size: 13.5px; font-variant-numeric: tabular-nums; fill: var(--soft); } .axis { fill: var(--ink); }
 @media (max-width: 30rem), (min-width: 44rem) and (max-width: 62rem) { text { font-size: 15px; } }
@@ -118,7 +120,7 @@ std::string cards(const std::vector<Run>& runs) {
     html += fmt::format(
         "<article class=\"k{}\"><h3>{}</h3><p class=\"what\">{} · {} · {} · {}</p>"
         "<p class=\"big\">{}<small>top-1</small></p>"
-        "<dl><dt>sent per rank{}</dt><dd>{}</dd><dt>against dense{}</dt><dd>{}{}</dd><dt>model "
+        "<dl><dt>wire per rank{}</dt><dd>{}</dd><dt>against dense{}</dt><dd>{}{}</dd><dt>model "
         "compressed</dt><dd>{}</dd>"
         "<dt>training time</dt><dd>{}</dd><dt>images per second</dt><dd>{:.0f}</dd></dl></article>",
         i % 8, escape_html(runs[i].label), escape_html(s.method), escape_html(s.model), escape_html(s.dataset),
@@ -134,7 +136,7 @@ std::string table(const std::vector<Run>& runs) {
   const Run* baseline = dense_baseline(runs);
   std::string html =
       "<div class=\"wide\"><table><thead><tr><th>run<th>method<th>model<th>ranks<th>steps<th>epochs<th>seed"
-      "<th>final top-1<th>best top-1<th>val loss<th>sent in<th>sent per rank<th>saved<th>compression<th>time<th>images/s"
+      "<th>final top-1<th>best top-1<th>val loss<th>sent in<th>wire per rank<th>saved<th>compression<th>time<th>images/s"
       "</tr></thead><tbody>";
   for (const Run& run : runs) {
     const Summary& s = run.summary;
@@ -154,7 +156,7 @@ std::string phase_chart(const std::vector<Run>& runs) {
       3;  // of a phase: elsewhere in the palette than curves, so that nobody takes one for a run
   RowChart chart{.title = "Bytes by phase of training",
                  .how = "A bar shows what a rank sends in the whole run, phase after phase; shorter is better.",
-                 .x = {"sent per rank", NumberStyle::bytes},
+                 .x = {"wire per rank", NumberStyle::bytes},
                  .row_height = 36,
                  .band_height = 24,
                  .label_width = 130};

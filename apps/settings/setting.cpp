@@ -242,6 +242,10 @@ void choose_method(TrainConfig& config, const std::string& name, const std::stri
                                              fmt::join(known, " or ")));
 }
 
+bool Setting::counts_for(const std::string& method) const {
+  return !beside || beside->key != "method" || std::ranges::find(beside->words, method) != beside->words.end();
+}
+
 bool concerns(const Setting& setting, const TrainConfig& config) {
   const Method& method = find_method(config.method);
   const std::vector<std::string> used = method.uses ? method.uses(config) : std::vector<std::string>{};

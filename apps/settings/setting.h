@@ -57,6 +57,8 @@ struct Setting {
   std::vector<std::string> words;  ///< of a setting that is one of a few words
   std::optional<Beside> beside{};  ///< what it must stand beside to count
 
+  bool counts_for(const std::string& method) const;  ///< as far as `beside` names methods
+
   std::string flag() const;     ///< "--ab.cycle-steps"
   std::string table() const;    ///< of TOML: that of "ab.cycle_steps" is "ab"; empty at the top
   std::string kind() const;     ///< "INT", "NUM", "WORD", "TEXT", "LIST", "NUMS", or empty for a switch

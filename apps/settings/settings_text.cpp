@@ -70,7 +70,7 @@ std::vector<std::string> defaults_of(const Setting& setting) {
 std::vector<std::string> differing_settings(const TrainConfig& before, const TrainConfig& now) {
   std::vector<std::string> different;
   for (const Setting& setting : train_settings()) {
-    if (setting.flag_only || !concerns(setting, now)) continue;
+    if (setting.flag_only || !concerns(setting, now) || !setting.counts_for(now.method)) continue;
     const std::string was = toml_text(setting, before), is = toml_text(setting, now);
     const auto is_kept = [&](const TrainConfig& config) {
       return !setting.kept_word.empty() && setting.get(config) == Value(setting.kept_word);

@@ -336,6 +336,7 @@ class Trainer {
     }
     if (!last) strategy_.end_evaluation(state);
     record_.end_evaluation();
+    clock_.lap();  // its time is not that of training
     if (!failure.empty() || !of_model || (learner_.average && !of_average) || (with_views && !of_views)) {
       world_.ledger() = ledger_before;
       for (std::size_t i = 0; i < buffers_before.size(); ++i) learner_.buffers()[i].copy_from(buffers_before[i]);
@@ -427,6 +428,7 @@ class Trainer {
     learner_.load(dict, state);
     record_.load(dict);
     world_.ledger().from_text(dict.text("ledger"));
+    world_.ledger().begin_step(std::max<std::int64_t>(0, state.step - 1));  // over whose network an epoch ends
   }
 
   const TrainConfig& config_;

@@ -18,10 +18,12 @@ namespace ab {
 using Json = nlohmann::ordered_json;
 
 MetricsLog::MetricsLog(const std::string& path, std::int64_t keep_bytes) : path_(path) {
-  descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   AB_CHECK(descriptor_ >= 0, "cannot create {}: {}", path, std::strerror(errno));
   AB_CHECK(bytes() <= keep_bytes || ::ftruncate(descriptor_, keep_bytes) == 0, "cannot cut {}: {}", path,
            std::strerror(errno));
+  char last = '\n';
+  inside_line_ = bytes() > 0 && ::pread(descriptor_, &last, 1, bytes() - 1) == 1 && last != '\n';
 }
 
 std::int64_t MetricsLog::synced_bytes() const {

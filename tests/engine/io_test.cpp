@@ -385,6 +385,15 @@ TEST_F(MetricsLogTest, AFullDiskCostsLinesNotTheRun) {
   EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1) << warnings;
 }
 
+TEST_F(MetricsLogTest, AHalfLineOfAnEarlierStartDoesNotSpoilTheNext) {
+  write_file_atomically(path("m.jsonl"), "{\"kind\": \"step\"}\n{\"kind\": \"sp");
+  MetricsLog(path("m.jsonl")).write(EpochMetrics{7});
+  std::istringstream lines(read_file(path("m.jsonl"), ErrorKind::data));
+  std::string line;
+  for (int i = 0; i < 3; ++i) std::getline(lines, line);
+  EXPECT_EQ(nlohmann::json::parse(line)["epoch"], 7);
+}
+
 TEST_F(MetricsLogTest, AHalfWrittenLineDoesNotSpoilTheNext) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);

@@ -121,8 +121,8 @@ TEST_F(ReportTest, WhatIsSavedSaysInWhichTypes) {
   EXPECT_TRUE(has("<dt>against dense</dt>")) << "nobody knows the types";
   for (ab::Run& run : runs) run.config.emplace();
   runs[1].config->comm_dtype = DType::bfloat16;
-  EXPECT_TRUE(has("<dt>sent per rank in bf16</dt><dd>400 kB</dd><dt>against dense in fp32</dt><dd>60.0 % saved</dd>"));
-  EXPECT_TRUE(has("<th>sent in<th>sent per rank"));
+  EXPECT_TRUE(has("<dt>wire per rank in bf16</dt><dd>400 kB</dd><dt>against dense in fp32</dt><dd>60.0 % saved</dd>"));
+  EXPECT_TRUE(has("<th>sent in<th>wire per rank"));
   EXPECT_TRUE(has("<td>bf16<td>400 kB<td>60.0 %"));
   runs[1].summary.wire_bytes_per_rank_total = 2.7032e6;
   EXPECT_TRUE(has("<td>2.7 × as much"));
@@ -207,6 +207,13 @@ TEST_F(ReportTest, RunsOfOneSeedAreNotTakenForSeveral) {
   EXPECT_TRUE(contains(frontier_text({run_of("dense", 0, 0.80, 8e6, 100), run_of("dense", 1, 0.80, 8e6, 100),
                                       run_of("dense", 1, 0.80, 8e6, 100), run_of("ab", 0, 0.81, 1e6, 30)}),
                        "3 (2 seeds)  80.00 %"));
+}
+
+TEST_F(ReportTest, RunsThatDifferInMoreThanTheSeedAreNotAveraged) {
+  std::vector<ab::Run> runs{run_of("dense", 0, 0.80, 8e6, 100), run_of("dense", 1, 0.80, 8e6, 100)};
+  EXPECT_EQ(contests_of(runs)[0].groups.size(), 1u);
+  runs[1].config->bucket_mb = 16;
+  EXPECT_EQ(contests_of(runs)[0].groups.size(), 2u) << "which changes the time";
 }
 
 TEST_F(ReportTest, RunsThatSawOtherValidationImagesAreNotCompared) {

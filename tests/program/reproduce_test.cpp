@@ -120,6 +120,15 @@ TEST(PaperTraffic, ComparesWithTheDenseTwin) {
   EXPECT_TRUE(std::isnan(of_summaries.low_rank_inter_node)) << "a summary does not tell that";
 }
 
+TEST(Settings, ThatDoNotCountForAMethodDoNotDiffer) {
+  TrainConfig saved, now;
+  saved.method = now.method = "dense";
+  now.execution = Execution::form_w, now.rank_multiple = 3;
+  EXPECT_TRUE(differing_settings(saved, now).empty());
+  saved.method = now.method = "ab";
+  EXPECT_EQ(differing_settings(saved, now).size(), 2u);
+}
+
 int group_size(const TrainConfig& config) { return ab_settings(config).group_size; }
 
 TEST(ScaleConfig, KeepsProportionsNodesAndGroups) {

@@ -224,6 +224,7 @@ TEST(Plan, WeightsOfBothOrientationsInEveryMode) {
 TEST(Plan, DenseRunsWithSharedBatchNormStatisticsToTheByte) {
   TrainConfig config = convolutions(tiny_run("dense", 5));  // three batches an epoch: windows of 2 1 2 1 2
   config.accumulate = 2;
+  EXPECT_EQ(plan_run(config, {.world_size = 4, .step_milliseconds = 500}).whole_updates, 4);
   for (const SyncBn scope : {SyncBn::group, SyncBn::world}) {
     config.sync_bn = scope;
     expect_plan_equals_run(config, 4, 2);
