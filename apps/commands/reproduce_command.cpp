@@ -153,7 +153,7 @@ int compare_methods(const Experiment& experiment, const ReproduceFlags& command)
   const auto takes = [&](const std::string& method, const FlagValue& flag) {
     const Setting& setting = *find_setting(flag.first);
     return setting.counts_for(method) &&
-           concerns(setting, experiment_config(experiment, {.flags = {{"method", method}}}, use));
+           concerns(setting, experiment_config(experiment, {.flags = {{"method", method}}}, ConfigUse::plan));
   };
   std::vector<TrainConfig> configs;
   for (const std::string& method : methods) {

@@ -387,7 +387,7 @@ TEST_F(MetricsLogTest, AFullDiskCostsLinesNotTheRun) {
 
 TEST_F(MetricsLogTest, AHalfLineOfAnEarlierStartDoesNotSpoilTheNext) {
   write_file_atomically(path("m.jsonl"), "{\"kind\": \"step\"}\n{\"kind\": \"sp");
-  MetricsLog(path("m.jsonl")).write(EpochMetrics{7});
+  MetricsLog(path("m.jsonl"), 1000).write(EpochMetrics{7});
   std::istringstream lines(read_file(path("m.jsonl"), ErrorKind::data));
   std::string line;
   for (int i = 0; i < 3; ++i) std::getline(lines, line);
