@@ -309,7 +309,8 @@ TEST_F(CliReproduceTest, TrainsMethodsSideBySide) {
   const auto plan = run("reproduce cifar10_94 --dry-run");
   for (const char* method : {"dense", "ab", "late-cut"})
     EXPECT_TRUE(contains(plan.out, method)) << plan.out << plan.err;
-  expect_failure(command + " --powersgd.rank 4", 2, "--powersgd.rank is a setting of method powersgd");
+  expect_failure(command + " --daso.patience 4", 2, "--daso.patience is a setting of method daso");
+  EXPECT_EQ(run("reproduce cifar10_94 --dry-run --powersgd.rank 4 --dense-steps 50").exit_code, 0) << "of the late cut";
 }
 
 }  // namespace
