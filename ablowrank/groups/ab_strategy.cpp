@@ -66,15 +66,12 @@ void AbStrategy::set_gradient_exchange(bool on) {
 
 void AbStrategy::finish_grads(TrainState&) { buckets_->finish(); }
 
-Transition AbStrategy::transition_at(std::int64_t step) const {
-  const bool is_end = step > 1 && step == schedule_.total_steps && step == options_.schedule.first_split;
-  return is_end ? Transition::none : options_.schedule.transition_at(step);
+bool AbStrategy::has_transition(std::int64_t step) const {
+  return options_.schedule.transition_at(step) != Transition::none;
 }
 
-bool AbStrategy::has_transition(std::int64_t step) const { return transition_at(step) != Transition::none; }
-
 void AbStrategy::after_step(TrainState& state) {
-  switch (transition_at(state.step)) {
+  switch (options_.schedule.transition_at(state.step)) {
     case Transition::none:
     case Transition::restart_rebound: return;
     case Transition::split: return split(state, true);

@@ -58,9 +58,6 @@ class AbStrategy final : public SyncStrategy {
   std::vector<Tensor> shared_values() const;
   Trainers trainers() const;
   Factor trained_factor() const;
-  /// What happens after `step`. Not the first split where the run ends with it: most would be lost, and nothing trains the
-  /// factors. A later one loses little, and leaves the small model that was asked for.
-  Transition transition_at(std::int64_t step) const;
 
   Layer& model_;
   Comm& world_;

@@ -149,20 +149,18 @@ int compare_methods(const Experiment& experiment, const ReproduceFlags& command)
            "--scale, --ratio and --factors-from are of the paper's experiments; leave them out");
   AB_CHECK(!command.dry_run || command.out.empty(), "--dry-run of {} writes nothing; leave --out out", experiment.name);
   const std::vector<std::string> methods{kBaseline, "ab", "late-cut"};
-  const ConfigUse use = command.dry_run ? ConfigUse::plan : ConfigUse::train;
-  const auto takes = [&](const std::string& method, const FlagValue& flag) {
-    const Setting& setting = *find_setting(flag.first);
-    return setting.counts_for(method) &&
-           concerns(setting, experiment_config(experiment, {.flags = {{"method", method}}}, ConfigUse::plan));
-  };
-  std::vector<TrainConfig> configs;
-  for (const std::string& method : methods) {
-    Adjustments adjustments{.flags = {{"method", method}}};
+  std::vector<TrainConfig> plain, configs;
+  for (const std::string& method : methods)
+    plain.push_back(experiment_config(experiment, {.flags = {{"method", method}}}, ConfigUse::plan));
+  for (const TrainConfig& of_method : plain) {
+    Adjustments adjustments{.flags = {{"method", of_method.method}}};
     for (const FlagValue& flag : command.adjustments.flags) {
-      const auto takes_it = [&](const std::string& of) { return takes(of, flag); };
-      if (takes_it(method) || std::ranges::none_of(methods, takes_it)) adjustments.flags.push_back(flag);
+      const auto counts = [&, &setting = *find_setting(flag.first)](const TrainConfig& config) {
+        return setting.counts_for(config.method) && concerns(setting, config);
+      };
+      if (counts(of_method) || std::ranges::none_of(plain, counts)) adjustments.flags.push_back(flag);
     }
-    configs.push_back(experiment_config(experiment, adjustments, use));
+    configs.push_back(experiment_config(experiment, adjustments, command.dry_run ? ConfigUse::plan : ConfigUse::train));
   }
   if (command.dry_run) {
     for (const TrainConfig& config : configs) print_text(plan_text(plan_run(config, {})) + "\n");
