@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Which method is the fastest on which network, from the runs of rivals.tsv: a table in Markdown.
 
-    bench/network_map.py [--build FOLDER] [--json FILE] [--network GBITS,LATENCY]...
+    bench/network_map.py [--build FOLDER] [--config NAME] [--network GBITS,LATENCY]...
 
 The time of a run is what one rank computes, as bench/computing.py measured it (methods that only train, and dense, compute
 alike; rows of FULL_RANK_AS as their full-rank method up to the cut, which itself takes STEPS_OF_CUT, and from there the part of
@@ -187,7 +187,7 @@ def markdown(cells):
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     build_folder.add_option(options, "apps/abtrain")
-    options.add_argument("--json", help="also write the time of every method, in that of dense training with 16 bits")
+    options.add_argument("--config", help="of that one alone")
     options.add_argument("--network", action="append", type=network_of, metavar="GBITS,LATENCY",
                          help="between nodes, in place of those of the table: 25,5us; may be given again")
     given = options.parse_args()
@@ -196,14 +196,10 @@ def main():
     take_computing(rows)
     for row in rows:
         by_config[row.config].append(row)
-    cells = []
     for config, rows in by_config.items():
-        print(f"\n{config}\n")
-        of_config = [cell_of(f"{given.build}/apps/abtrain", rows, gbps, latency) for gbps, latency in given.network or NETWORKS]
-        markdown(of_config)
-        cells += of_config
-    if given.json:
-        pathlib.Path(given.json).write_text(json.dumps(cells, indent=1))
+        if given.config in (None, config):
+            print(f"\n{config}\n")
+            markdown([cell_of(f"{given.build}/apps/abtrain", rows, gbps, latency) for gbps, latency in given.network or NETWORKS])
 
 
 if __name__ == "__main__":

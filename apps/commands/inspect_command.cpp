@@ -187,7 +187,8 @@ Command inspect_command(CLI::App& app) {
             start_compute_threads();
             print_text(inspect_text(model_path(*path), terminal_width()));
             std::error_code ignored;
-            if (std::filesystem::exists(in_folder(*path, kSummaryFile), ignored))
+            if (std::filesystem::exists(in_folder(*path, kSummaryFile), ignored) &&
+                std::filesystem::exists(in_folder(*path, kMetricsFile), ignored))
               for (const SplitMetrics& cut : read_run(*path).splits) print_text(cut_text(cut, terminal_width()));
             return 0;
           }};

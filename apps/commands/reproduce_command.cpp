@@ -149,17 +149,26 @@ int compare_methods(const Experiment& experiment, const ReproduceFlags& command)
            "--scale, --ratio and --factors-from are of the paper's experiments; leave them out");
   AB_CHECK(!command.dry_run || command.out.empty(), "--dry-run of {} writes nothing; leave --out out", experiment.name);
   const std::vector<std::string> methods{kBaseline, "ab", "late-cut"};
-  std::vector<TrainConfig> plain, configs;
-  for (const std::string& method : methods)
-    plain.push_back(experiment_config(experiment, {.flags = {{"method", method}}}, ConfigUse::plan));
-  for (const TrainConfig& of_method : plain) {
-    Adjustments adjustments{.flags = {{"method", of_method.method}}};
+  const std::string folder = command.out.empty() ? "runs/reproduce/" + experiment.name : command.out;
+  std::vector<TrainConfig> with_own, configs;  // with the flags of the method's own table, and with all that count
+  for (const std::string& method : methods) {
+    Adjustments own{.flags = {{"method", method}}};
+    for (const FlagValue& flag : command.adjustments.flags)
+      if (find_setting(flag.first)->table() == method) own.flags.push_back(flag);
+    with_own.push_back(experiment_config(experiment, own, ConfigUse::plan));
+  }
+  for (const TrainConfig& of_method : with_own) {
+    const std::string& method = of_method.method;
+    Adjustments adjustments{.flags = {{"method", method}}};
     for (const FlagValue& flag : command.adjustments.flags) {
       const auto counts = [&, &setting = *find_setting(flag.first)](const TrainConfig& config) {
         return setting.counts_for(config.method) && concerns(setting, config);
       };
-      if (counts(of_method) || std::ranges::none_of(plain, counts)) adjustments.flags.push_back(flag);
+      // One that counts nowhere goes to all: they refuse it.
+      if (counts(of_method) || std::ranges::none_of(with_own, counts)) adjustments.flags.push_back(flag);
     }
+    if (!command.dry_run) adjustments.flags.emplace_back("out", in_folder(folder, method.c_str()));
+    if (!command.dry_run && !command.overwrite) adjustments.flags.emplace_back("resume", "auto");
     configs.push_back(experiment_config(experiment, adjustments, command.dry_run ? ConfigUse::plan : ConfigUse::train));
   }
   if (command.dry_run) {
@@ -167,7 +176,6 @@ int compare_methods(const Experiment& experiment, const ReproduceFlags& command)
     return 0;
   }
   check_ranks_are_threads("--method dense, ab and late-cut, and compare the runs");
-  const std::string folder = command.out.empty() ? "runs/reproduce/" + experiment.name : command.out;
   check_result_in(folder, kPageFile, kReportPage);
   std::vector<std::string> runs;
   for (const TrainConfig& config : configs) {

@@ -135,9 +135,8 @@ void warn_of_old_kernels(const TrainConfig& config) {
 
 /// So that no rank's threads are those that are one too many for another's, which is told. Not counted in the ledger.
 void wait_for_all(Comm& world) {
-  const Ledger of_training = world.ledger();
+  const Uncounted uncounted(world.ledger());
   world.barrier();
-  world.ledger() = of_training;
 }
 
 void say_processor(const TrainConfig& config, const Peak& peak) {
@@ -157,10 +156,9 @@ void say_processor(const TrainConfig& config, const Peak& peak) {
 /// Ranks that multiply bf16 wait for those that compute it as float32, with other bits. Asked of all ranks, whose settings were
 /// not compared yet. Not counted in the ledger.
 void warn_of_unlike_processors(const TrainConfig& config, Comm& world) {
-  const Ledger of_training = world.ledger();
+  const Uncounted uncounted(world.ledger());
   const Tensor natives = Tensor::scalar(cpu::native_bfloat16() ? 1 : 0);
   world.all_reduce(natives, ReduceOp::sum);
-  world.ledger() = of_training;
   const double number = natives.item();
   if (world.rank() == 0 && config.precision == "bf16" && config.device == "cpu" && number > 0 && number < world.size())
     say(stderr, "warning: {} of {} ranks multiply bf16, and wait for the others, which compute it as float32\n", number,

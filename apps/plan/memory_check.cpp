@@ -79,11 +79,10 @@ SharedMemory shared_memory(Device device, Comm& world) {
   const std::string memory_of = device.kind == DeviceKind::cuda ? cuda_bus_address(device.index) : "host";
   const std::size_t place = std::hash<std::string>{}(name_of_machine() + "/" + memory_of);
   const Tensor all({world.size(), 2}, DType::int64);
-  const Ledger of_training = world.ledger();
+  const Uncounted uncounted(world.ledger());
   world.barrier();
   const std::vector<std::int64_t> own{static_cast<std::int64_t>(place), memory(device).available()};
   world.all_gather(Tensor::from(own, {2}), all);
-  world.ledger() = of_training;
   SharedMemory share{0, std::numeric_limits<std::int64_t>::max()};
   for (int rank = 0; rank < world.size(); ++rank) {
     const std::int64_t* const of_rank = all.data<std::int64_t>() + 2 * rank;

@@ -435,7 +435,7 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   plan.phases = phases_in_order(most);
   const Wiring wiring = planned_wiring(config);
   plan.all_reduce = wiring.all_reduce;
-  plan.links = wiring.network.assumed_at(0);
+  plan.links = wiring.network.at(0).assumed;
   plan.step_seconds = step_seconds(config, options, run.trained);
   plan.whole_updates = whole_updates_of(most.classes[0].rank);
   if (plan.step_seconds > 0 && find_dataset(config.dataset).decodes)

@@ -181,7 +181,8 @@ std::string image_sources(const RunPlan& plan) {
       fmt::format("\nimages of an epoch, once kept (500x375 pixels, files of {}): {}\nA node could keep {} of them.\n",
                   human_bytes(images.file_bytes), fmt::join(sources, ", "), human_bytes(images.bytes_of_node));
   if (images.from_nodes == 0) return text;
-  const double computing = static_cast<double>(plan.steps_per_epoch) * plan.step_seconds;
+  const double computing = static_cast<double>(plan.steps_per_epoch) / static_cast<double>(plan.summary.steps) *
+                           plan.whole_updates * plan.step_seconds;
   return text +
          fmt::format(
              "{} of their pixels cross nodes in an epoch: {} on each node's link, which the times above leave out{}.\n",

@@ -26,7 +26,7 @@ TrainAndTest load_data(const TrainConfig& config, bool saves_lists) {
 
 TrainAndTest load_data(const TrainConfig& config, Comm& processes) {
   if (!find_dataset(config.dataset).decodes || processes.size() == 1) return load_data(config);
-  const Ledger of_training = processes.ledger();
+  const Uncounted uncounted(processes.ledger());
   std::future<TrainAndTest> loading;
   TrainAndTest images;
   std::vector<std::string> found(static_cast<std::size_t>(processes.size()));
@@ -39,7 +39,6 @@ TrainAndTest load_data(const TrainConfig& config, Comm& processes) {
       images = loading.get();
     found = gather_texts(processes, images.train ? "found" : "");
   }
-  processes.ledger() = of_training;
   return images;
 }
 

@@ -92,7 +92,7 @@ void check_ended(const std::string& folder, const char* file, ErrorKind kind) {
                 fmt::format("the run in {0} has not ended, so it has no {1}; go on with abtrain train --resume {0}",
                             folder, file));
   for (const auto& inside : fs::directory_iterator(folder, ignored))
-    if (inside.is_directory(ignored) && holds_run(inside.path()))
+    if (inside.is_directory(ignored) && ::access(inside.path().c_str(), R_OK | X_OK) == 0 && holds_run(inside.path()))
       throw Error(kind, fmt::format("{0} is no run, but holds folders of runs; give those: {0}/*", folder));
   throw Error(kind, fmt::format("{} holds no finished run: it has no {}", folder, file));
 }

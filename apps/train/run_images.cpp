@@ -117,7 +117,7 @@ TrainAndTest in_cache(const TrainAndTest& data, const TrainConfig& config, Comm*
   if (!processes) {
     make();
   } else {
-    const Ledger of_training = processes->ledger();
+    const Uncounted uncounted(processes->ledger());
     const NodesOfJob job = nodes_of(*processes);
     const auto rank = static_cast<std::size_t>(processes->rank()), first = job.first_of_rank[rank];
     if (first == rank) make();
@@ -130,7 +130,6 @@ TrainAndTest in_cache(const TrainAndTest& data, const TrainConfig& config, Comm*
     if (std::ranges::all_of(job.first_of_rank, shares) &&
         std::ranges::any_of(job.first_of_rank, [](std::size_t r) { return r != 0; }))
       nodes = share_among(job, std::make_shared<CachedImages>(data.train, cache, 0), *processes);
-    processes->ledger() = of_training;
   }
   if (!cache) return data;
   return {std::make_shared<CachedImages>(data.train, cache, 0, std::move(nodes)),

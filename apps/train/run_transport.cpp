@@ -2,8 +2,6 @@
 #include "apps/train/run_transport.h"
 
 #include <algorithm>
-#include <limits>
-#include <map>
 #include <utility>
 
 #include "apps/settings/hardware.h"
@@ -78,21 +76,17 @@ std::unique_ptr<Comm> join_processes(const TrainConfig& config, Transport transp
 }
 
 void set_compute_threads(int n, Comm& world) {
-  const Ledger of_training = world.ledger();
-  const std::vector<std::string> of_all = gather_texts(world, name_of_machine() + "\n" + to_text(available_cores()));
-  world.ledger() = of_training;
-  std::map<std::string, std::vector<AvailableCores>> of_machine;
-  for (const std::string& of_rank : of_all) {
-    const std::size_t end = of_rank.find('\n');
-    of_machine[of_rank.substr(0, end)].push_back(cores_from_text(of_rank.substr(end + 1)));
-  }
+  const Uncounted uncounted(world.ledger());
+  const std::string machine = name_of_machine() + "\n";
+  std::vector<std::string> of_ranks = gather_texts(world, machine + to_text(available_cores()));
+  std::swap(of_ranks[0], of_ranks[static_cast<std::size_t>(world.rank())]);
+  std::vector<AvailableCores> here;  // this rank's first
+  for (const std::string& of_rank : of_ranks)
+    if (of_rank.starts_with(machine)) here.push_back(cores_from_text(of_rank.substr(machine.size())));
   // As many on every rank: others would sum in another order, and what ranks compute alike would differ.
-  double least = std::numeric_limits<double>::infinity();
-  for (auto& [machine, processes] : of_machine)
-    for (AvailableCores& process : processes) {
-      std::swap(process, processes.front());
-      least = std::min(least, cores_of_first(processes));
-    }
+  double least = cores_of_first(here);
+  for (const std::string& cores : gather_texts(world, fmt::format("{}", least)))
+    least = std::min(least, std::stod(cores));
   set_compute_threads_within(n, least);
 }
 

@@ -168,9 +168,10 @@ class Trainer {
 
   /// Ends a run that stops for want of an image of a rank. Collective.
   void end_by_missing_image(const TrainState& state) {
-    const Ledger of_training = world_.ledger();
-    const std::string failure = first_failure(world_, missing_);
-    world_.ledger() = of_training;
+    const std::string failure = [&] {
+      const Uncounted uncounted(world_.ledger());
+      return first_failure(world_, missing_);
+    }();
     if (!failure.empty()) end_by_image(failure, state, false);
   }
 
@@ -178,12 +179,11 @@ class Trainer {
   /// not of the method.
   std::string gather_bad_images() {
     if (!bad_images_) return "";
-    const Ledger of_training = world_.ledger();
+    const Uncounted uncounted(world_.ledger());
     for (const std::string& of_rank : gather_texts(world_, fmt::format("{}", fmt::join(bad_images_->names(), "\n")))) {
       std::istringstream names(of_rank);
       for (std::string name; std::getline(names, name);) bad_of_all_.insert(name);
     }
-    world_.ledger() = of_training;
     try {
       bad_images_->add_all(bad_of_all_);
       return "";
@@ -362,9 +362,8 @@ class Trainer {
   /// rehearsal leaves it out.
   void check_equal_parameters(std::int64_t step) {
     if (!strategy_.replicas_agree() || listener_.repetition) return;
-    const Ledger of_training = world_.ledger();
+    const Uncounted uncounted(world_.ledger());
     check_replicas(world_, learner_.parameters(), fmt::format("after step {}", step), learner_.names());
-    world_.ledger() = of_training;
   }
 
   void save(const TrainState& state, int keep) {
@@ -383,9 +382,8 @@ class Trainer {
     learner_.save(dict);
     record_.save(dict);
     if (listener_.log) dict.put(kLogBytes, listener_.log->synced_bytes());
-    const Ledger of_training = world_.ledger();
+    const Uncounted uncounted(world_.ledger());
     save_checkpoint(in_folder(config_.out, kCheckpointFolder), state.step, dict, keep, world_);
-    world_.ledger() = of_training;
     saved_step_ = state.step;
   }
 

@@ -53,7 +53,7 @@ double sum_of(const std::map<std::string, double>& seconds) {
 
 /// NaN where the peak is not known.
 double share_of_peak(double flops_per_second, const TrainListener& listener) {
-  return listener.peak_flops > 0 ? flops_per_second / listener.peak_flops : kNotKnown;
+  return listener.peak_flops > 0 && flops_per_second > 0 ? flops_per_second / listener.peak_flops : kNotKnown;
 }
 
 /// Why time in collectives is not time lost to communication; empty where it is.
@@ -140,10 +140,9 @@ void TrainRecord::step(std::int64_t step, std::int64_t epoch, const std::string&
 
 /// Collective. Not of the method: neither its bytes nor its waiting are counted.
 double TrainRecord::mean_over_ranks(double value) {
-  const Ledger of_training = world_.ledger();
+  const Uncounted uncounted(world_.ledger());
   const Tensor mean = Tensor::from(std::vector<double>{value}, {1});
   world_.all_reduce(mean, ReduceOp::mean);
-  world_.ledger() = of_training;
   return mean.item();
 }
 

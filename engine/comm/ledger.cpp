@@ -50,7 +50,7 @@ Route Ledger::route(Collective what, const Layout& group, std::int64_t payload_b
   const bool asks = wiring_.all_reduce == AllReduce::automatic && what == Collective::all_reduce;
   AllReduce algorithm = wiring_.all_reduce;
   if (algorithm == AllReduce::automatic)
-    algorithm = asks ? assumed_links_.fastest(group, payload_bytes) : AllReduce::direct;
+    algorithm = asks ? network_.assumed.fastest(group, payload_bytes) : AllReduce::direct;
   return route_of(what, algorithm, group);
 }
 

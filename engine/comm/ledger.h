@@ -83,10 +83,8 @@ class Ledger {
   const std::string& phase() const { return phase_; }
 
   /// The network is that of this step from here on.
-  void begin_step(std::int64_t step) {
-    links_ = wiring_.network.at(step), assumed_links_ = wiring_.network.assumed_at(step);
-  }
-  const LinkModel& links() const { return links_; }
+  void begin_step(std::int64_t step) { network_ = wiring_.network.at(step); }
+  const LinkModel& links() const { return network_.links; }
   /// From here on all-reduces travel so, unless a library carries them. Returns how they did.
   AllReduce use_all_reduce(AllReduce algorithm) {
     if (wiring_.all_reduce == AllReduce::library) return AllReduce::library;
@@ -136,10 +134,23 @@ class Ledger {
 
   std::vector<int> node_of_rank_;
   Wiring wiring_;
-  LinkModel links_, assumed_links_;  // as NetworkShape::From has them
+  NetworkShape::From network_;  // of the step
   std::string phase_ = "setup";
   std::map<LedgerKey, Tally> tallies_;
   std::map<std::string, double> waiting_;
+};
+
+/// While one lives, collectives count nowhere: the ledger becomes again what it was. For those that are not of the method.
+class Uncounted {
+ public:
+  explicit Uncounted(Ledger& ledger) : ledger_(ledger), before_(ledger) {}
+  ~Uncounted() { ledger_ = before_; }
+  Uncounted(const Uncounted&) = delete;
+  Uncounted& operator=(const Uncounted&) = delete;
+
+ private:
+  Ledger& ledger_;
+  const Ledger before_;
 };
 
 }  // namespace ab

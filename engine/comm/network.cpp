@@ -126,18 +126,11 @@ std::pair<std::int64_t, std::string> read_step(const std::string& part) {
 
 }  // namespace
 
-LinkModel NetworkShape::at(std::int64_t step) const {
-  LinkModel links;
+NetworkShape::From NetworkShape::at(std::int64_t step) const {
+  From last;
   for (const From& part : parts)
-    if (part.step <= step) links = part.links;
-  return links;
-}
-
-LinkModel NetworkShape::assumed_at(std::int64_t step) const {
-  LinkModel links;
-  for (const From& part : parts)
-    if (part.step <= step) links = part.assumed;
-  return links;
+    if (part.step <= step) last = part;
+  return last;
 }
 
 NetworkShape parse_network(const std::string& words) {

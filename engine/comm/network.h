@@ -45,17 +45,16 @@ struct LinkModel {
 
 struct NetworkShape {
   struct From {
-    std::int64_t step;  ///< updates done
-    LinkModel links;    ///< that ranks wait for: what the words leave out is kUnshaped
-    LinkModel assumed;  ///< that plans and the choice of all-reduces count with: LinkModel's defaults there
+    std::int64_t step = 0;  ///< updates done
+    LinkModel links{};      ///< that ranks wait for: what the words leave out is kUnshaped
+    LinkModel assumed{};    ///< that plans and the choice of all-reduces count with: LinkModel's defaults there
     bool operator==(const From&) const = default;
   };
   std::vector<From> parts{};  ///< by step, the first from 0; none: the network as it is
 
   bool shaped() const { return !parts.empty(); }
-  /// The links after `step` updates; LinkModel's defaults for a network as it is.
-  LinkModel at(std::int64_t step) const;
-  LinkModel assumed_at(std::int64_t step) const;
+  /// What holds after `step` updates; LinkModel's defaults for a network as it is.
+  From at(std::int64_t step) const;
   bool operator==(const NetworkShape&) const = default;
 };
 

@@ -58,6 +58,32 @@ PagesOfProcess pages_of_process() {
   return pages;
 }
 
+/// A folder with the limits of one group.
+struct ControlGroup {
+  std::filesystem::path folder;
+  bool unified;  ///< of version 2, whose files have names of their own
+};
+
+/// All groups around this process that limit what `controller` ("memory", "cpu") counts, the innermost first. `root`: where
+/// /proc and /sys are.
+std::vector<ControlGroup> control_groups(const std::string& controller, const std::string& root) {
+  std::vector<ControlGroup> groups;
+  std::ifstream lines(root + "/proc/self/cgroup");
+  for (std::string line; std::getline(lines, line);) {  // number:controllers:path
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1), path = line.substr(second + 1);
+    if (!controllers.empty() && !has_word(controllers, controller)) continue;
+    const fs::path mounted = root + "/sys/fs/cgroup", top = controllers.empty() ? mounted : mounted / controller;
+    // In a container the path may be that of the machine, which is not mounted; then the top is the container's own group.
+    for (fs::path folder = top / fs::path(path).relative_path();; folder = folder.parent_path()) {
+      groups.push_back({folder, controllers.empty()});
+      if (folder == top || !folder.has_relative_path()) break;
+    }
+  }
+  return groups;
+}
+
 std::int64_t left_by_groups(const std::string& root) {
   std::int64_t left = kUnknown;
   for (const auto& [folder, unified] : control_groups("memory", root)) {
@@ -169,31 +195,12 @@ std::int64_t bytes_until_the_end() {
 void share_host_memory(int processes) { processes_here = std::max(1, processes); }
 
 std::int64_t bytes_until_the_end_of_each() { return bytes_until_the_end() / processes_here; }
-std::int64_t available_host_bytes_of_each() { return available_host_bytes() / processes_here; }
 
 void check_host_memory(const std::string& what, std::int64_t bytes, const std::string& remedy) {
-  const std::int64_t left = available_host_bytes_of_each();
+  const std::int64_t left = available_host_bytes() / processes_here;
   AB_CHECK(bytes + bytes / 8 <= left, "{} {:.0f} MB of memory, and {:.0f} MB are left{}; {}", what,
            static_cast<double>(bytes) / 1e6, static_cast<double>(left) / 1e6,
            processes_here > 1 ? " for each process" : "", remedy);
-}
-
-std::vector<ControlGroup> control_groups(const std::string& controller, const std::string& root) {
-  std::vector<ControlGroup> groups;
-  std::ifstream lines(root + "/proc/self/cgroup");
-  for (std::string line; std::getline(lines, line);) {  // number:controllers:path
-    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1), path = line.substr(second + 1);
-    if (!controllers.empty() && !has_word(controllers, controller)) continue;
-    const fs::path mounted = root + "/sys/fs/cgroup", top = controllers.empty() ? mounted : mounted / controller;
-    // In a container the path may be that of the machine, which is not mounted; then the top is the container's own group.
-    for (fs::path folder = top / fs::path(path).relative_path();; folder = folder.parent_path()) {
-      groups.push_back({folder, controllers.empty()});
-      if (folder == top || !folder.has_relative_path()) break;
-    }
-  }
-  return groups;
 }
 
 std::optional<std::int64_t> number_in(const fs::path& file, const std::string& name) {

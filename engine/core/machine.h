@@ -68,19 +68,8 @@ class BoundedHostMemory {
   BoundedHostMemory& operator=(const BoundedHostMemory&) = delete;
 };
 
-/// The share of each of the processes on this machine in what the system has left, and in what it has before it ends them.
-std::int64_t available_host_bytes_of_each();
+/// The share of each of the processes on this machine in what the system has before it ends them.
 std::int64_t bytes_until_the_end_of_each();
-
-/// A folder with the limits of one group.
-struct ControlGroup {
-  std::filesystem::path folder;
-  bool unified;  ///< of version 2, whose files have names of their own
-};
-
-/// All groups around this process that limit what `controller` ("memory", "cpu") counts, the innermost first. `root`: where
-/// /proc and /sys are.
-std::vector<ControlGroup> control_groups(const std::string& controller, const std::string& root);
 
 /// The number after `name` in a file of lines "name number", or the number that a file begins with; none for "max", and where
 /// there is no such file.

@@ -21,17 +21,13 @@ template <class C> std::int64_t merge_cost(const PixelTable& table) { return 2 *
 
 template <class T> T* data_or_null(const Tensor& t) { return t.defined() ? t.data<T>() : nullptr; }
 
-/// Turns two run-time choices into compile-time ones: f.template operator()<gate, residual>().
-template <class F> void dispatch_gate(ReluGate gate, bool residual, F&& f) {
-  const auto with = [&]<ReluGate kGate>() {
-    if (residual) f.template operator()<kGate, true>();
-    else f.template operator()<kGate, false>();
-  };
+/// Turns a run-time choice into a compile-time one: f.template operator()<gate>().
+template <class F> void dispatch_gate(ReluGate gate, F&& f) {
   switch (gate) {
-    case ReluGate::open: return with.template operator()<ReluGate::open>();
-    case ReluGate::result: return with.template operator()<ReluGate::result>();
-    case ReluGate::bits: return with.template operator()<ReluGate::bits>();
-    case ReluGate::input: return f.template operator()<ReluGate::input, false>();
+    case ReluGate::open: return f.template operator()<ReluGate::open>();
+    case ReluGate::result: return f.template operator()<ReluGate::result>();
+    case ReluGate::bits: return f.template operator()<ReluGate::bits>();
+    case ReluGate::input: return f.template operator()<ReluGate::input>();
   }
 }
 
@@ -138,11 +134,15 @@ BatchNormResult batch_norm_forward(const Tensor& x, const BatchMoments& moments,
     using C = compute_t<T>;
     if (relu) result.relu = {y, for_backward ? bits_of<T>(table, x, residual, y) : Tensor(), {}};
     if (result.relu.bits.defined()) result.relu.y = {};
-    dispatch_gate(gate_of(result.relu), residual.defined(), [&]<ReluGate kGate, bool kResidual>() {
-      for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),
-                   kernels::Normalise<T, kGate, kResidual>{
-                       table, x.data<T>(), data_or_null<T>(residual), moments.mean.data<C>(), moments.rstd.data<C>(),
-                       gamma.data<C>(), beta.data<C>(), y.data<T>(), data_or_null<std::uint8_t>(result.relu.bits)});
+    dispatch_gate(gate_of(result.relu), [&]<ReluGate kGate>() {
+      const auto normalise = [&]<bool kResidual>() {
+        for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),
+                     kernels::Normalise<T, kGate, kResidual>{
+                         table, x.data<T>(), data_or_null<T>(residual), moments.mean.data<C>(), moments.rstd.data<C>(),
+                         gamma.data<C>(), beta.data<C>(), y.data<T>(), data_or_null<std::uint8_t>(result.relu.bits)});
+      };
+      if constexpr (kGate != ReluGate::input)
+        residual.defined() ? normalise.template operator()<true>() : normalise.template operator()<false>();
     });
   });
   if (relu && x.device().is_like_cpu() && !residual.defined()) result.relu = {{}, {}, beta};
@@ -166,7 +166,7 @@ BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const Relu
     C* sum_g = sums.data<C>();
     C* sum_gx = sum_g + sums.numel() / 2;
     const C per_pixel = moments.pixels > 0 ? C{1} / static_cast<C>(moments.pixels) : C{0};
-    dispatch_gate(gate_of(relu), needs.dresidual, [&]<ReluGate kGate, bool kResidual>() {
+    dispatch_gate(gate_of(relu), [&]<ReluGate kGate>() {
       const kernels::GateOf<T, kGate> gate{data_or_null<T>(relu.y), data_or_null<std::uint8_t>(relu.bits),
                                            moments.rstd.data<C>(), gamma.data<C>(), data_or_null<C>(relu.beta)};
       for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),
@@ -180,10 +180,10 @@ BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const Relu
       const C* dbeta = sum_over_ranks ? of_ranks.data<C>() : grads.dbeta.data<C>();
       const C* dgamma = sum_over_ranks ? dbeta + table.channels : grads.dgamma.data<C>();
       for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),
-                   kernels::NormaliseBackward<T, kGate, kResidual>{
-                       table, dy.data<T>(), x.data<T>(), gate, moments.mean.data<C>(), moments.rstd.data<C>(),
-                       gamma.data<C>(), dbeta, dgamma, per_pixel, grads.dx.data<T>(),
-                       data_or_null<T>(grads.dresidual)});
+                   kernels::NormaliseBackward<T, kGate>{table, dy.data<T>(), x.data<T>(), gate, moments.mean.data<C>(),
+                                                        moments.rstd.data<C>(), gamma.data<C>(), dbeta, dgamma,
+                                                        per_pixel, grads.dx.data<T>(),
+                                                        data_or_null<T>(grads.dresidual)});
     });
   });
   return grads;

@@ -22,6 +22,10 @@ enum class ReluGate : std::uint8_t {
   bits,    ///< bit e % kPackWidth<T> of byte e / kPackWidth<T> tells whether element e of y is above 0
 };
 
+/// Whether a team may meet a gate.
+template <class Team, ReluGate kGate>
+concept Meets = (kGate != ReluGate::bits || !kIsSerial<Team>)&&(kGate != ReluGate::input || kIsSerial<Team>);
+
 /// y, or its bits, of T, or the way from x to y.
 template <class T, ReluGate kGate> struct GateOf {
   const T* y;
@@ -91,30 +95,25 @@ AB_HD auto load_gates(const GateOf<T, kGate>& gate, [[maybe_unused]] const WayTo
   else return Loaded{gate.bits, at, stride};
 }
 
-/// Collects the bits of a block of y that begins with a Pack, and writes them when it goes out of scope. Nothing, for other
-/// gates.
-template <class T, ReluGate kGate, int kWidth> struct StoredBits {
-  AB_HD StoredBits(std::uint8_t*, std::int64_t /*at*/, std::int64_t /*count*/) {}
+/// Collects the bits of a Pack of y, and writes them when it goes out of scope. Nothing, for other gates.
+template <class T, ReluGate kGate> struct StoredBits {
+  AB_HD StoredBits(std::uint8_t*, std::int64_t /*at*/) {}
   AB_HD void set(std::int64_t /*j*/, bool /*above_zero*/) {}
 };
-template <class T, int kWidth> class StoredBits<T, ReluGate::bits, kWidth> {
+template <class T> class StoredBits<T, ReluGate::bits> {
  public:
-  AB_HD StoredBits(std::uint8_t* bits, std::int64_t at, std::int64_t count)
-      : to_(bits + at / kPackWidth<T>), count_(count / kPackWidth<T>) {}
-  AB_HD ~StoredBits() {
-    for (std::int64_t i = 0; i < count_; ++i) to_[i] = bytes_[i];
-  }
+  AB_HD StoredBits(std::uint8_t* bits, std::int64_t at) : to_(bits + at / kPackWidth<T>) {}
+  AB_HD ~StoredBits() { *to_ = byte_; }
   StoredBits(const StoredBits&) = delete;
   StoredBits& operator=(const StoredBits&) = delete;
 
   AB_HD void set(std::int64_t j, bool above_zero) {
-    bytes_[j / kPackWidth<T>] |= static_cast<std::uint8_t>(static_cast<int>(above_zero) << (j % kPackWidth<T>));
+    byte_ |= static_cast<std::uint8_t>(static_cast<int>(above_zero) << j);
   }
 
  private:
   std::uint8_t* to_;
-  std::int64_t count_;
-  std::uint8_t bytes_[kWidth < kPackWidth<T> ? 1 : kWidth / kPackWidth<T>] = {};
+  std::uint8_t byte_ = 0;
 };
 
 /// y = act((x − mean) · gamma · rstd + beta [+ residual]), one chunk per team. `kGate`: what backward will read of y; for
@@ -131,7 +130,8 @@ template <class T, ReluGate kGate, bool kResidual> struct Normalise {
   T* y;
   std::uint8_t* bits;
 
-  template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
+  template <class Team>
+  requires Meets<Team, kGate> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
     constexpr int width = kLaneWidth<Team, T>;
     const std::int64_t columns = table.columns();
     const ChunkRows rows = table.rows_of(chunk);
@@ -148,7 +148,7 @@ template <class T, ReluGate kGate, bool kResidual> struct Normalise {
         const auto residuals = load_rows(kResidual ? residual + at : x + at, columns, count, group);
         for (int u = 0; u < group; ++u) {
           Store ys(y + at + u * columns, count);
-          StoredBits<T, kGate, width> ys_above_zero(bits, at + u * columns, count);
+          StoredBits<T, kGate> ys_above_zero(bits, at + u * columns);
           for (int j = 0; j < count; ++j) {
             C v = (xs[u][j] - center[j]) * scale[j] + offset[j];
             if constexpr (kResidual) v += residuals[u][j];
@@ -173,7 +173,8 @@ template <class T, ReluGate kGate> struct ChunkGradSums {
   C* sum_g;  // [chunks, columns], of which [chunks, channels] is the result
   C* sum_gx;
 
-  template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
+  template <class Team>
+  requires Meets<Team, kGate> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
     constexpr int width = kLaneWidth<Team, T>;
     const std::int64_t columns = table.columns();
     const ChunkRows rows = table.rows_of(chunk);
@@ -236,7 +237,7 @@ template <class C> struct MergeGradSums {
 
 /// dx = gamma · rstd · (g − dbeta / N − (x − mean) · rstd · dgamma / N) and, where asked for, dresidual = g; one
 /// chunk per team.
-template <class T, ReluGate kGate, bool kResidual> struct NormaliseBackward {
+template <class T, ReluGate kGate> struct NormaliseBackward {
   using C = compute_t<T>;
   PixelTable table;
   const T* dy;
@@ -251,7 +252,8 @@ template <class T, ReluGate kGate, bool kResidual> struct NormaliseBackward {
   T* dx;
   T* dresidual;
 
-  template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
+  template <class Team>
+  requires Meets<Team, kGate> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
     constexpr int width = kLaneWidth<Team, T>;
     const std::int64_t columns = table.columns();
     const ChunkRows rows = table.rows_of(chunk);
@@ -274,21 +276,13 @@ template <class T, ReluGate kGate, bool kResidual> struct NormaliseBackward {
         const auto dys = load_rows(dy + at, columns, count, group), xs = load_rows(x + at, columns, count, group);
         const auto is_open = load_gates(gate, way, xs, center, at, columns, count, group);
         for (int u = 0; u < group; ++u) {
-          const auto write = [&](auto& dxs, auto&... dresiduals) {
-            for (int j = 0; j < count; ++j) {
-              const C g = is_open(u, j) ? dys[u][j] : C{0};
-              const C through_moments = offset[j] + (xs[u][j] - center[j]) * slope[j];
-              dxs[j] = static_cast<T>(scale[j] * (g - through_moments));
-              ((dresiduals[j] = static_cast<T>(g)), ...);
-            }
-          };
+          const auto g = [&](int j) { return is_open(u, j) ? dys[u][j] : C{0}; };
           Store dxs(dx + at + u * columns, count);
-          if constexpr (kResidual) {
-            Store dresiduals(dresidual + at + u * columns, count);
-            write(dxs, dresiduals);
-          } else {
-            write(dxs);
-          }
+          for (int j = 0; j < count; ++j)
+            dxs[j] = static_cast<T>(scale[j] * (g(j) - (offset[j] + (xs[u][j] - center[j]) * slope[j])));
+          if (dresidual == nullptr) continue;
+          Store dresiduals(dresidual + at + u * columns, count);
+          for (int j = 0; j < count; ++j) dresiduals[j] = static_cast<T>(g(j));
         }
       });
     });

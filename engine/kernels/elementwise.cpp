@@ -42,33 +42,22 @@ void scale_in_place(const Tensor& t, double factor) {
   });
 }
 
-void scale_in_place(const Tensor& t, const Tensor& factor) {
+void scale_in_place(const Tensor& t, const Tensor& factor, bool inverse) {
   AB_CHECK(factor.numel() == 1 && factor.device() == t.device(),
            "scale_in_place: the factor {} must be one number on the device of t", factor.shape().str());
   dispatch_float(t.dtype(), "scale_in_place", [&]<class T>() {
-    map(t.device(), t.numel(), t.data<T>(), kernels::ScaleBy<compute_t<T>>{factor.data<float>()}, t.data<T>());
-  });
-}
-
-void divide_in_place(const Tensor& t, const Tensor& divisor) {
-  AB_CHECK(divisor.numel() == 1 && divisor.device() == t.device(),
-           "divide_in_place: the divisor {} must be one number on the device of t", divisor.shape().str());
-  dispatch_float(t.dtype(), "divide_in_place", [&]<class T>() {
-    map(t.device(), t.numel(), t.data<T>(), kernels::DivideBy<compute_t<T>>{divisor.data<float>()}, t.data<T>());
+    const kernels::ScaleBy<compute_t<T>> f{factor.data<float>(), inverse};
+    map(t.device(), t.numel(), t.data<T>(), f, t.data<T>());
   });
 }
 
 void sign_in_place(const Tensor& t) {
-  dispatch_float(t.dtype(), "sign_in_place", [&]<class T>() {
-    map(t.device(), t.numel(), t.data<T>(), kernels::Sign<compute_t<T>>{}, t.data<T>());
-  });
+  map(t.device(), t.numel(), t.data<float>(), kernels::Sign<float>{}, t.data<float>());
 }
 
 Tensor squared(const Tensor& t) {
   Tensor y(t.shape(), t.dtype(), t.device());
-  dispatch_float(t.dtype(), "squared", [&]<class T>() {
-    map(t.device(), t.numel(), y.data<T>(), kernels::Square<compute_t<T>>{}, t.data<T>());
-  });
+  map(t.device(), t.numel(), y.data<float>(), kernels::Square<float>{}, t.data<float>());
   return y;
 }
 
@@ -104,7 +93,8 @@ void cast_into(const Tensor& y, const Tensor& t) {
   if (y.dtype() == t.dtype()) return y.copy_from(t);
   dispatch_float(t.dtype(), "cast", [&]<class From>() {
     dispatch_float(y.dtype(), "cast", [&]<class To>() {
-      map(t.device(), t.numel(), y.data<To>(), kernels::Same<compute_t<From>>{}, t.data<From>());
+      if constexpr (!std::is_same_v<From, To>)
+        map(t.device(), t.numel(), y.data<To>(), kernels::Same<compute_t<From>>{}, t.data<From>());
     });
   });
 }

@@ -16,13 +16,11 @@ void add_in_place(const Tensor& to, const Tensor& from);
 void axpy(double alpha, const Tensor& x, const Tensor& y);
 /// t *= factor
 void scale_in_place(const Tensor& t, double factor);
-/// The same with a factor, [1] float32, that lies on the device of t.
-void scale_in_place(const Tensor& t, const Tensor& factor);
-/// t /= divisor, [1] float32, on the device of t.
-void divide_in_place(const Tensor& t, const Tensor& divisor);
-/// t_i becomes −1, 0 or 1, as its sign is; NaN where it is not finite.
+/// The same with a factor, [1] float32, that lies on the device of t, or t /= factor.
+void scale_in_place(const Tensor& t, const Tensor& factor, bool inverse = false);
+/// t_i becomes −1, 0 or 1, as its sign is; NaN where it is not finite.   t: float32
 void sign_in_place(const Tensor& t);
-/// y_i = t_i², fresh.
+/// y_i = t_i², fresh.   t: float32
 Tensor squared(const Tensor& t);
 /// Every element becomes `value`.
 void fill(const Tensor& t, double value);

@@ -25,12 +25,8 @@ template <class C> struct Scale {
 
 template <class C> struct ScaleBy {
   const float* factor;
-  AB_HD C operator()(C t) const { return static_cast<C>(*factor) * t; }
-};
-
-template <class C> struct DivideBy {
-  const float* divisor;
-  AB_HD C operator()(C t) const { return t / static_cast<C>(*divisor); }
+  bool inverse;
+  AB_HD C operator()(C t) const { return inverse ? t / static_cast<C>(*factor) : t * static_cast<C>(*factor); }
 };
 
 template <class C> struct Sign {

@@ -84,20 +84,12 @@ struct LarsUpdate {
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
     const float scale = rule.norm ? rule.norm->scale : 1.0f;
     if (scale == 0) return;
-    const ParamSlice slice = slices[row];
+    ParamSlice slice = slices[row];
     const float rate = table.rates[table.tensor_of_slice[row]];
+    slice.rate *= rate, slice.weight_decay *= rate;
+    const SgdUpdate update(slice, {rule.learning_rate, rule.momentum, false, nullptr}, scale);
     constexpr int width = kLaneWidth<Team, float>;
-    const bool packed = packable<width>(width, slice.grad, slice.value, slice.first_moment);
-    for_each_block<width>(team, slice.count, packed, [&](std::int64_t i, auto count) {
-      const auto gs = load(slice.grad + i, count), ws = load(slice.value + i, count);
-      const auto vs = load(slice.first_moment + i, count);
-      Store new_ws(slice.value + i, count), new_vs(slice.first_moment + i, count);
-      for (int j = 0; j < count; ++j) {
-        const float w = ws[j], v = rule.momentum * vs[j] + rate * (scale * slice.rate * gs[j] + slice.weight_decay * w);
-        new_vs[j] = v;
-        new_ws[j] = w - rule.learning_rate * v;
-      }
-    });
+    for_each_block<width>(team, slice.count, update.template packed<width>(), update);
   }
 };
 

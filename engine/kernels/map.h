@@ -41,8 +41,8 @@ void map(Device device, std::int64_t n, To* y, const F& f, const From*... x) {
   const auto by = [&]<class Block>(Block) { return kernels::Map<Block, F, To, From...>{f, n, y, {x...}}; };
   constexpr int loop = 1024, width = kPackWidth<To, From...>;
   if (device.kind == DeviceKind::cpu) loop_over_indices(blocks(loop), by(std::integral_constant<int, loop>{}), loop);
-  else if (packable<width>(width, y, x...)) for_each_index(device, blocks(width), by(Packed<width>{}));
-  else for_each_index(device, n, by(std::integral_constant<int, 1>{}));
+  else if (packable<width>(width, y, x...)) launch_over_indices(device, blocks(width), by(Packed<width>{}));
+  else launch_over_indices(device, n, by(std::integral_constant<int, 1>{}));
 }
 
 }  // namespace ab

@@ -4,13 +4,15 @@
 namespace ab {
 namespace {
 
-/// Turns the windows that networks have into compile-time ones: f.template operator()<kernel, covers>(), 0 for others.
-template <class F> void dispatch_windows(const PoolSpec& spec, F&& f) {
+/// Turns the windows that networks have into compile-time ones, for a GPU: f.template operator()<kernel, covers>(), 0 for
+/// others.
+template <class F> void dispatch_windows(Device device, const PoolSpec& spec, F&& f) {
   const auto both_are = [&](std::int64_t kernel, std::int64_t stride) {
     return spec.rows.kernel == kernel && spec.columns.kernel == kernel && spec.rows.stride == stride &&
            spec.columns.stride == stride;
   };
-  if (both_are(3, 2)) f.template operator()<3, 2>();
+  if (device.is_like_cpu()) f.template operator()<0, 0>();
+  else if (both_are(3, 2)) f.template operator()<3, 2>();
   else if (both_are(2, 2)) f.template operator()<2, 1>();
   else f.template operator()<0, 0>();
 }
@@ -22,7 +24,7 @@ MaxPoolResult max_pool_forward(const Tensor& x, const PoolSpec& spec) {
                              Tensor(spec.out_shape(), DType::uint8, x.device())};
   const std::int64_t window = spec.rows.kernel * spec.columns.kernel;
   dispatch_float(x.dtype(), "max_pool2d", [&]<class T>() {
-    dispatch_windows(spec, [&]<int kKernel, int>() {
+    dispatch_windows(x.device(), spec, [&]<int kKernel, int>() {
       for_each_row(
           x.device(), spec.batch * spec.rows.out, spec.columns.out * spec.channels * window,
           kernels::MaxPool<T, kKernel>{spec, x.data<T>(), result.y.data<T>(), result.winner.data<std::uint8_t>()});
@@ -34,7 +36,7 @@ MaxPoolResult max_pool_forward(const Tensor& x, const PoolSpec& spec) {
 Tensor max_pool_backward(const Tensor& dy, const Tensor& winner, const PoolSpec& spec) {
   const Tensor dx(spec.in_shape(), dy.dtype(), dy.device());
   dispatch_float(dy.dtype(), "max_pool2d", [&]<class T>() {
-    dispatch_windows(spec, [&]<int, int kCovers>() {
+    dispatch_windows(dy.device(), spec, [&]<int, int kCovers>() {
       for_each_row(dy.device(), spec.batch * spec.rows.in, spec.columns.in * spec.channels,
                    kernels::MaxPoolBackward<T, kCovers>{spec, dy.data<T>(), winner.data<std::uint8_t>(), dx.data<T>()});
     });

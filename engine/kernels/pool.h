@@ -70,8 +70,8 @@ template <int N, class F> AB_HD void for_each_of(const F& f) {
   (std::make_integer_sequence<int, N>{});
 }
 
-/// One line of output pixels per team. The first of equal elements wins, and NaN wins over everything. `kKernel`: the height and
-/// width of the windows, so that a GPU's lane asks for a whole window at once; 0: any.
+/// One line of output pixels per team. The first of equal elements wins, and NaN wins over everything. `kKernel`, on a GPU: the
+/// height and width of the windows, so that a lane asks for a whole window at once; 0: any.
 template <class T, int kKernel> struct MaxPool {
   using C = compute_t<T>;
   PoolSpec spec;
@@ -79,7 +79,8 @@ template <class T, int kKernel> struct MaxPool {
   T* y;
   std::uint8_t* winner;
 
-  template <class Team> AB_HD void operator()(const Team& team, std::int64_t line) const {
+  template <class Team>
+  requires(kKernel == 0 || !kIsSerial<Team>) AB_HD void operator()(const Team& team, std::int64_t line) const {
     const PoolWindows& rows = spec.rows;
     const PoolWindows& columns = spec.columns;
     const std::int64_t n = line / rows.out, oy = line % rows.out;
@@ -107,7 +108,7 @@ template <class T, int kKernel> struct MaxPool {
         }
       };
       const std::int64_t top = rows.begin(oy), left = columns.begin(ox);
-      if constexpr (kKernel > 0 && !kIsSerial<Team>) {
+      if constexpr (kKernel > 0) {
         // What lies outside is replaced by the nearest inside, which is of the window too and wins or loses as itself.
         const auto inside = [](std::int64_t i, std::int64_t in) { return i < 0 ? 0 : i < in ? i : in - 1; };
         const std::int64_t start_y = rows.start(oy), start_x = columns.start(ox);
@@ -139,8 +140,8 @@ template <class T, int kKernel> struct MaxPool {
   }
 };
 
-/// One line of input pixels per team: the gradients of the windows that this pixel won. `kCovers`: how many windows cover a row or
-/// a column of pixels at most, so that a GPU's lane asks for all of them at once; 0: any number.
+/// One line of input pixels per team: the gradients of the windows that this pixel won. `kCovers`, on a GPU: how many windows cover
+/// a row or a column of pixels at most, so that a lane asks for all of them at once; 0: any number.
 template <class T, int kCovers> struct MaxPoolBackward {
   using C = compute_t<T>;
   PoolSpec spec;
@@ -148,7 +149,8 @@ template <class T, int kCovers> struct MaxPoolBackward {
   const std::uint8_t* winner;
   T* dx;
 
-  template <class Team> AB_HD void operator()(const Team& team, std::int64_t line) const {
+  template <class Team>
+  requires(kCovers == 0 || !kIsSerial<Team>) AB_HD void operator()(const Team& team, std::int64_t line) const {
     const PoolWindows& rows = spec.rows;
     const PoolWindows& columns = spec.columns;
     const std::int64_t n = line / rows.in, iy = line % rows.in;
@@ -167,7 +169,7 @@ template <class T, int kCovers> struct MaxPoolBackward {
       const auto add = [&](const auto& dys, const auto& winners, int offset) {
         for (int j = 0; j < count; ++j) sum[j] += winners[j] == offset ? dys[j] : C{0};
       };
-      if constexpr (kCovers > 0 && !kIsSerial<Team>) {
+      if constexpr (kCovers > 0) {
         decltype(load(dy, count)) dys[kCovers * kCovers];
         decltype(load(winner, count)) winners[kCovers * kCovers];
         const auto at = [](std::int64_t first, int i, std::int64_t last) {

@@ -60,8 +60,7 @@ class LossScale {
 
  private:
   bool last_overflowed() {
-    if (last_norm_.defined()) last_overflowed_ = !std::isfinite(grad_norm_of(last_norm_));
-    last_norm_ = {};
+    if (last_norm_.defined()) last_overflowed_ = !std::isfinite(grad_norm_of(std::exchange(last_norm_, {})));
     return last_overflowed_;
   }
 

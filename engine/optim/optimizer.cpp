@@ -46,7 +46,7 @@ const GradNorm* UpdateTable::measure(double max_norm) {
   return result;
 }
 
-double grad_norm_of(HostRead& read) {
+double grad_norm_of(HostRead read) {
   if (!read.defined()) return 0;
   GradNorm result;
   std::memcpy(&result, read.get().raw(), sizeof result);
@@ -102,14 +102,8 @@ void Optimizer::step(double learning_rate) {
   if (device.kind == DeviceKind::cpu) check_grad_norm();
 }
 
-double Optimizer::grad_norm() const {
-  HostRead read = table_.read_grad_norm();
-  return grad_norm_of(read);
-}
-
 void Optimizer::check_grad_norm() {
-  const double norm = grad_norm_of(unchecked_norm_);
-  unchecked_norm_ = {};
+  const double norm = grad_norm_of(std::exchange(unchecked_norm_, {}));
   AB_CHECK_KIND(numerics, std::isfinite(norm), "the gradient norm is {}: lower the learning rate", norm);
 }
 

@@ -43,7 +43,7 @@ class UpdateTable {
 };
 
 /// The joint norm that was read, 0 when none was. Waits for it.
-double grad_norm_of(HostRead& read);
+double grad_norm_of(HostRead read);
 
 /// The state of one parameter; tensors have the parameter's shape, or are undefined before its first update.
 struct ParamState {
@@ -65,9 +65,7 @@ class Optimizer {
   void step(double learning_rate);
   void clear_grads();
 
-  /// The joint norm of the last step's gradients before scaling, 0 when it was not measured. Waits for the device.
-  double grad_norm() const;
-  /// The same for later, without waiting: see grad_norm_of().
+  /// The joint norm of the last step's gradients before scaling, without waiting for it: see grad_norm_of().
   HostRead read_grad_norm() const { return table_.read_grad_norm(); }
   /// Throws Error(numerics) when the last step() has not looked at its norm yet and it is not finite, unless such
   /// updates are to be skipped. Waits for the device.

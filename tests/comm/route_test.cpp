@@ -385,10 +385,10 @@ TEST(NetworkWords, AreReadWithTheirUnits) {
   const NetworkShape shape = parse_network(
       "latency=4ms, bandwidth=20 Gbit/s, node-latency = 2 us, node-bandwidth=300GB/s; from 500: bandwidth=1Mbps");
   ASSERT_EQ(shape.parts.size(), 2u);
-  EXPECT_EQ(shape.at(499), (LinkModel{{4e-3, 2.5e9}, {2e-6, 3e11}}));
-  EXPECT_EQ(shape.at(500), (LinkModel{{4e-3, 1.25e5}, {2e-6, 3e11}}));
-  EXPECT_EQ(parse_network("latency=1s").at(0), (LinkModel{{1, 1e30}, kUnshaped}));
-  EXPECT_EQ(parse_network("latency=1s").assumed_at(0),
+  EXPECT_EQ(shape.at(499).links, (LinkModel{{4e-3, 2.5e9}, {2e-6, 3e11}}));
+  EXPECT_EQ(shape.at(500).links, (LinkModel{{4e-3, 1.25e5}, {2e-6, 3e11}}));
+  EXPECT_EQ(parse_network("latency=1s").at(0).links, (LinkModel{{1, 1e30}, kUnshaped}));
+  EXPECT_EQ(parse_network("latency=1s").at(0).assumed,
             (LinkModel{{1, LinkModel{}.inter_node.bandwidth}, LinkModel{}.intra_node}));
   EXPECT_FALSE(parse_network("").shaped());
   for (const char* wrong : {"latency", "latency=4", "latency=4 min", "latency=-1ms", "latency=nanms", "bandwidth=0Gbps",

@@ -133,18 +133,18 @@ TEST(RowKernels, BatchNormNormalise) {
                                                       nullptr};
     });
     expect_teams_agree({x, x}, fixed(t.chunks()), [&](const std::vector<Tensor>& out) {
-      return NormaliseBackward<float, ReluGate::result, true>{t,
-                                                              dy.data<float>(),
-                                                              x.data<float>(),
-                                                              {residual.data<float>(), nullptr},
-                                                              a.data<float>(),
-                                                              b.data<float>(),
-                                                              c.data<float>(),
-                                                              d.data<float>(),
-                                                              e.data<float>(),
-                                                              0.01f,
-                                                              out[0].data<float>(),
-                                                              out[1].data<float>()};
+      return NormaliseBackward<float, ReluGate::result>{t,
+                                                        dy.data<float>(),
+                                                        x.data<float>(),
+                                                        {residual.data<float>(), nullptr},
+                                                        a.data<float>(),
+                                                        b.data<float>(),
+                                                        c.data<float>(),
+                                                        d.data<float>(),
+                                                        e.data<float>(),
+                                                        0.01f,
+                                                        out[0].data<float>(),
+                                                        out[1].data<float>()};
     });
   }
 }

@@ -471,8 +471,7 @@ TEST_F(CliTest, BrokenModelFilesAreExitFour) {
   write_safetensors(path("foreign"), {{}, {{"w", Tensor::zeros({2, 2})}}});
   EXPECT_EQ(run("inspect " + path("foreign")).exit_code, 0);
   expect_failure("eval --model-file " + path("foreign"), 4, "give --model and --dataset");
-  expect_failure("eval --model mlp --dataset synthetic --data-dir " + path("cache") + " --model-file " +
-                     path("foreign"),
+  expect_failure("eval --model mlp --dataset cifar10 --data-dir " + small_cifar() + " --model-file " + path("foreign"),
                  4, "w is not part of it");
   expect_failure("export --model-file " + path("foreign"), 4, "lacks \"format\"");
   TensorFile content{{{"format", "abtrain"}, {"format_version", "99"}}, {}};

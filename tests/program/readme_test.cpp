@@ -90,6 +90,8 @@ class ReadmeTest : public test::ProgramTest {
       command = std::regex_replace(command, of_one_launch, "");
     } else if (contains(command, "abtrain reproduce") && contains(command, "--data-dir")) {
       command += " --dry-run";
+    } else if (contains(command, "reproduce all")) {
+      command += " --ratio 0.25";
     } else if (contains(command, "abtrain eval") && contains(command, " DIR")) {
       expected = 4;  // flags are right, but there are no weights
     } else if (contains(command, "abtrain data ")) {
@@ -216,7 +218,7 @@ TEST_F(ReadmeTest, TablesAreWhatTheirScriptsPrint) {
   for (const auto& [page, command] :
        {Table{"README.md", "bench/rivals_table.py --readme"}, Table{"bench/RESULTS.md", "bench/rivals_table.py"},
         Table{"bench/RESULTS.md", "bench/rivals_table.py --convergence"},
-        Table{"bench/RESULTS.md", "bench/network_map.py --network 0.1,4ms --build"},
+        Table{"bench/RESULTS.md", "bench/network_map.py --config resnet20_dense --network 0.1,4ms --build"},
         Table{"bench/RESULTS.md", "bench/published.py --build"}}) {
     const std::string text = text_of(kSource / page);
     const bool plans = std::string_view(command).ends_with("--build");
@@ -227,7 +229,7 @@ TEST_F(ReadmeTest, TablesAreWhatTheirScriptsPrint) {
     int rows = 0;
     for (std::string line; std::getline(lines, line); ++rows)
       EXPECT_TRUE(text.find(line) != std::string::npos) << line << "\nrun " << command;
-    EXPECT_GT(rows, 8) << command;
+    EXPECT_GT(rows, 5) << command;
   }
 }
 

@@ -311,6 +311,8 @@ TEST_F(CliReproduceTest, TrainsMethodsSideBySide) {
     EXPECT_TRUE(contains(plan.out, method)) << plan.out << plan.err;
   expect_failure(command + " --daso.patience 4", 2, "--daso.patience is a setting of method daso");
   EXPECT_EQ(run("reproduce cifar10_94 --dry-run --powersgd.rank 4 --dense-steps 50").exit_code, 0) << "of the late cut";
+  const std::string local = " --late-cut.low-rank-method local --local.average-every 8";
+  EXPECT_EQ(run("reproduce cifar10_94 --dry-run" + local).exit_code, 0) << "of the late cut that these flags choose";
 }
 
 }  // namespace

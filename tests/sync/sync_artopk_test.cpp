@@ -271,7 +271,8 @@ TEST(ArtopkSwitching, FollowsTheNetworkFromPeriodToPeriod) {
   const ArtopkPayload payload = artopk_payload(14);
   const NetworkShape shape = parse_network(kNetwork);
   const ArtopkWay ways[] = {ArtopkWay::ring, ArtopkWay::gather, ArtopkWay::tree};
-  for (const int i : {0, 1, 2}) ASSERT_EQ(fastest_way(kSwitchRanks, payload, shape.at(3 * i).inter_node), ways[i]) << i;
+  for (const int i : {0, 1, 2})
+    ASSERT_EQ(fastest_way(kSwitchRanks, payload, shape.at(3 * i).links.inter_node), ways[i]) << i;
   test::on_network(kSwitchRanks, kNetwork, [&](Comm& world) {
     ExchangeSteps steps(world, kArtopkShapes,
                         artopk({.ratio = 0.05, .mode = Mode::automatic, .probe_every = 2}, 1, true));

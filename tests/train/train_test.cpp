@@ -87,26 +87,6 @@ void expect_all_ranks_equal(const Outcome& outcome) {
   for (const auto& parameters : outcome.parameters) expect_equal_bits(parameters, outcome.parameters[0]);
 }
 
-class Ranks : public testing::TestWithParam<int> {};
-
-TEST_P(Ranks, EndlessWarmupEqualsDenseBitForBit) {
-  const Outcome dense = run(small_run("dense", 5), GetParam());
-  TrainConfig config = small_run("ab", 5);
-  ab_settings(config).schedule.first_split = std::int64_t{1} << 40;
-  const Outcome ab = run(config, GetParam());
-  EXPECT_EQ(ab.losses, dense.losses);
-  expect_equal_bits(ab.parameters[0], dense.parameters[0]);
-  EXPECT_EQ(ab.summary.final_val_loss, dense.summary.final_val_loss);
-  EXPECT_DOUBLE_EQ(ab.summary.wire_bytes_per_rank_total, dense.summary.wire_bytes_per_rank_total);
-}
-
-TEST_P(Ranks, AllRanksHoldEqualBitsAtTheEnd) {
-  expect_all_ranks_equal(run(small_run("dense", 3), GetParam()));
-  for (std::int64_t steps : {4, 5, 7}) expect_all_ranks_equal(run(small_run("ab", steps), GetParam()));
-}
-
-INSTANTIATE_TEST_SUITE_P(Counts, Ranks, testing::Values(1, 2, 4, 5));
-
 TEST(AbTrainingRuns, PhasesFollowTheTimetable) {
   const Outcome outcome = run(small_run("ab", 11), 2);
   const std::vector<std::string> expected{"warmup",   "warmup",   "low-rank", "low-rank", "rebound", "rebound",
