@@ -166,7 +166,7 @@ def cell_of(program, rows, gbps, latency):
         least = min(near.values())
         fastest.append({name: near[name] for name in sorted(near, key=near.get) if near[name] <= AS_FAST * least})
     kappa = 4 * dense.whole_parameters * 2 * (NODES - 1) / NODES / (gbps * 1e9 / 8) / (dense.computing / dense.steps)
-    return {"config": dense.config, "gbps": gbps, "latency": latency, "kappa": kappa, "times": times, "fastest": fastest,
+    return {"gbps": gbps, "latency": latency, "kappa": kappa, "times": times, "fastest": fastest,
             "of_one_seed": [row.name for row in rows if len(row.top1) == 1],
             "dense_below_in_time_of_late_cut": between(sorted(shorter), min(times["late_cut"], 1))}
 
@@ -196,6 +196,8 @@ def main():
     take_computing(rows)
     for row in rows:
         by_config[row.config].append(row)
+    if given.config not in (None, *by_config):
+        options.error(f"--config: rivals.tsv has {', '.join(by_config)}")
     for config, rows in by_config.items():
         if given.config in (None, config):
             print(f"\n{config}\n")

@@ -167,8 +167,10 @@ int compare_methods(const Experiment& experiment, const ReproduceFlags& command)
       // One that counts nowhere goes to all: they refuse it.
       if (counts(of_method) || std::ranges::none_of(with_own, counts)) adjustments.flags.push_back(flag);
     }
+    // --precision auto is that of the run that goes on, and one for all.
     if (!command.dry_run) adjustments.flags.emplace_back("out", in_folder(folder, method.c_str()));
     if (!command.dry_run && !command.overwrite) adjustments.flags.emplace_back("resume", "auto");
+    if (!configs.empty()) adjustments.flags.emplace_back("precision", configs[0].precision);
     configs.push_back(experiment_config(experiment, adjustments, command.dry_run ? ConfigUse::plan : ConfigUse::train));
   }
   if (command.dry_run) {

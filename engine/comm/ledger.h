@@ -144,13 +144,13 @@ class Ledger {
 class Uncounted {
  public:
   explicit Uncounted(Ledger& ledger) : ledger_(ledger), before_(ledger) {}
-  ~Uncounted() { ledger_ = before_; }
+  ~Uncounted() { ledger_ = std::move(before_); }
   Uncounted(const Uncounted&) = delete;
   Uncounted& operator=(const Uncounted&) = delete;
 
  private:
   Ledger& ledger_;
-  const Ledger before_;
+  Ledger before_;
 };
 
 }  // namespace ab

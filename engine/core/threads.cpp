@@ -70,7 +70,7 @@ void set_compute_threads_within([[maybe_unused]] int n, double cores) {
   cores_of_rank = cores;
 #ifdef _OPENMP
   if (n <= 0 && environment_says()) return;
-  const int whole = static_cast<int>(cores + 1e-6);  // thirds of three cores are one
+  const int whole = static_cast<int>(cores + 1e-6);  // six thirds add up to a little less than two
   omp_set_num_threads(n > 0 ? n : std::max(1, whole));
 #endif
 }

@@ -50,6 +50,8 @@ void launch_over_indices([[maybe_unused]] Device device, [[maybe_unused]] std::i
   AB_ASSERT(device.kind == DeviceKind::cuda);
 #ifdef __CUDACC__
   cuda::launch_index(device.index, n, f);
+#else
+  AB_ASSERT(!"compiled by nvcc");
 #endif
 }
 

@@ -24,7 +24,7 @@ enum class ReluGate : std::uint8_t {
 
 /// Whether a team may meet a gate.
 template <class Team, ReluGate kGate>
-concept Meets = (kGate != ReluGate::bits || !kIsSerial<Team>)&&(kGate != ReluGate::input || kIsSerial<Team>);
+concept Meets = (kIsSerial<Team> ? kGate != ReluGate::bits : kGate != ReluGate::input);
 
 /// y, or its bits, of T, or the way from x to y.
 template <class T, ReluGate kGate> struct GateOf {
@@ -280,7 +280,7 @@ template <class T, ReluGate kGate> struct NormaliseBackward {
           Store dxs(dx + at + u * columns, count);
           for (int j = 0; j < count; ++j)
             dxs[j] = static_cast<T>(scale[j] * (g(j) - (offset[j] + (xs[u][j] - center[j]) * slope[j])));
-          if (dresidual == nullptr) continue;
+          if (dresidual == nullptr) continue;  // it may lie where dy did, and dx then does not
           Store dresiduals(dresidual + at + u * columns, count);
           for (int j = 0; j < count; ++j) dresiduals[j] = static_cast<T>(g(j));
         }

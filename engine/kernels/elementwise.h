@@ -16,7 +16,7 @@ void add_in_place(const Tensor& to, const Tensor& from);
 void axpy(double alpha, const Tensor& x, const Tensor& y);
 /// t *= factor
 void scale_in_place(const Tensor& t, double factor);
-/// The same with a factor, [1] float32, that lies on the device of t, or t /= factor.
+/// The same with a factor, [1] float32, that lies on the device of t; `inverse`: t /= factor.
 void scale_in_place(const Tensor& t, const Tensor& factor, bool inverse = false);
 /// t_i becomes −1, 0 or 1, as its sign is; NaN where it is not finite.   t: float32
 void sign_in_place(const Tensor& t);

@@ -46,7 +46,7 @@ SumOverRanks without_loss_scale(const SumOverRanks& sum_over_ranks) {
   return [=](const Tensor& sums) {
     scale_in_place(sums, unscale);
     sum_over_ranks(sums);
-    scale_in_place(sums, unscale, true);
+    scale_in_place(sums, unscale, /*inverse=*/true);
   };
 }
 

@@ -213,12 +213,13 @@ TEST_F(ReadmeTest, TablesAreWhatTheirScriptsPrint) {
   if (run_command("python3 --version").exit_code != 0) GTEST_SKIP() << "there is no python3";
   struct Table {
     const char *page, *command;
+    int rows = 9;  // at least
   };
   const fs::path build = fs::path(test::program()).parent_path().parent_path();
-  for (const auto& [page, command] :
+  for (const auto& [page, command, least] :
        {Table{"README.md", "bench/rivals_table.py --readme"}, Table{"bench/RESULTS.md", "bench/rivals_table.py"},
         Table{"bench/RESULTS.md", "bench/rivals_table.py --convergence"},
-        Table{"bench/RESULTS.md", "bench/network_map.py --config resnet20_dense --network 0.1,4ms --build"},
+        Table{"bench/RESULTS.md", "bench/network_map.py --config resnet20_dense --network 0.1,4ms --build", 6},
         Table{"bench/RESULTS.md", "bench/published.py --build"}}) {
     const std::string text = text_of(kSource / page);
     const bool plans = std::string_view(command).ends_with("--build");
@@ -229,7 +230,7 @@ TEST_F(ReadmeTest, TablesAreWhatTheirScriptsPrint) {
     int rows = 0;
     for (std::string line; std::getline(lines, line); ++rows)
       EXPECT_TRUE(text.find(line) != std::string::npos) << line << "\nrun " << command;
-    EXPECT_GT(rows, 5) << command;
+    EXPECT_GE(rows, least) << command;
   }
 }
 

@@ -46,11 +46,18 @@ TEST_F(ThreadsTest, CoresAreDividedWhereMasksOverlapAndNowhereElse) {
   EXPECT_EQ(cores_of_first({{eight}, {eight}}), 4);
   EXPECT_EQ(cores_of_first({{eight}, {two}}), 7);
   EXPECT_EQ(cores_of_first({{two}, {eight}, {eight}, {next}}), 2.0 / 3);
+}
+
+TEST_F(ThreadsTest, RanksThatShareAllCoresHaveWholeParts) {
+  if (std::getenv("OMP_NUM_THREADS")) GTEST_SKIP() << "which says how many threads there are";
   for (const auto& [ranks, cores] : {std::pair{3, 6}, {12, 24}, {48, 96}}) {
     Mask all(static_cast<std::size_t>(cores));
     std::iota(all.begin(), all.end(), 0);
-    set_compute_threads_within(0, cores_of_first(std::vector<AvailableCores>(static_cast<std::size_t>(ranks), {all})));
-    EXPECT_EQ(compute_threads(), 2) << ranks << " ranks share " << cores << " cores";
+    const double own = cores_of_first(std::vector<AvailableCores>(static_cast<std::size_t>(ranks), {all}));
+    std::thread([own] {
+      set_compute_threads_within(0, own);
+      EXPECT_EQ(compute_threads(), 2);
+    }).join();
   }
 }
 

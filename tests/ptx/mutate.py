@@ -32,7 +32,7 @@ KINDS = {
 
 def run(build, folder, files, coverage=None):
     environment = dict(os.environ, LD_PRELOAD=str(build / "tests/ptx/libptx_gpu.so"), PTX_FILES=str(files),
-                       PTX_ROW_BLOCK="64", OMP_NUM_THREADS="1")
+                       PTX_ROW_BLOCK=os.environ.get("PTX_ROW_BLOCK", "256"), OMP_NUM_THREADS="1")
     if coverage:
         environment["PTX_COVERAGE"] = str(coverage)
     try:

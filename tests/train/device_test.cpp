@@ -141,7 +141,7 @@ class DeviceTest : public test::ProgramTest {
     EXPECT_EQ(on_device.ranks_r.empty(), !find_method(config.method).has_ranks);
   }
 
-  /// The second half of a run on one device from a checkpoint of the other, after a stop among factors if there are any.
+  /// The end of a run on one device from a checkpoint of the other, after a stop among factors if there are any.
   void expect_resumes(TrainConfig config, const std::string& from, const std::string& to) const {
     config.ema_decay = 0.8;
     config.cuda_graph = "on";

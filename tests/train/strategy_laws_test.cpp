@@ -180,7 +180,7 @@ TEST_P(LosslessLaws, AreThoseOfDataParallelTraining) {
 TEST_P(Laws, ThePlanIsWhatRanksOneToFiveCount) {
   for (const int ranks_per_node : {0, 2})
     for (int ranks = 1; ranks <= 5; ++ranks) {
-      if (ranks_per_node == 0 && ranks != 2 && ranks != 5) continue;
+      if (ranks_per_node == 0 && ranks != 2 && ranks != 5) continue;  // the others say no more without nodes
       SCOPED_TRACE(fmt::format("{} ranks, {} on a node", ranks, ranks_per_node));
       TrainConfig config = small_run(method(), laws().small, 1);
       fs::remove_all(config.out);  // what a run that failed has left
@@ -507,7 +507,7 @@ TEST_F(LawsOfTheProgram, AWorldThatCannotBeUsedIsExitTwoAndWritesNothing) {
   }
 }
 
-// ctest starts this with one to five processes; alone it has nothing to compare.
+// ctest starts this with several processes; alone it has nothing to compare.
 TEST(LawsOfProcesses, TrainAsThreadsDo) {
   if (!launched_by_mpi()) GTEST_SKIP() << "runs under mpirun";
   for (const Variant& variant : all_variants()) {
