@@ -145,22 +145,6 @@ struct LowRank {
   LowRankGradients all;
 };
 
-void project(benchmark::State& state, const DrawnGradients& g, std::int64_t r) {
-  const LowRank low_rank(g, r);
-  in_turn(
-      state, nothing,
-      [&] {
-        for (const LowRankMatrix& w : low_rank.all.matrices())
-          add_and_project(w.gradient(), w.residual, w.q, w.work, w.p);
-      },
-      [&] {
-        for (const LowRankMatrix& w : low_rank.all.matrices()) {
-          add_residual(w.gradient(), w.residual, w.work);
-          backend(Device{}).gemm({.transpose_b = true}, w.q, w.work, w.p);
-        }
-      });
-}
-
 void split_off(benchmark::State& state, const DrawnGradients& g, std::int64_t r) {
   const LowRank low_rank(g, r);
   const FiniteCheck check(Device{});
@@ -234,7 +218,6 @@ void add_all(const std::string& model, const DrawnGradients& g) {
     add(fmt::format("select/chunks/{}/{}/max_element", model, rate), [&g, rate](State& s) { chunks(s, g, rate); });
   for (const std::int64_t r : {1, 4, 16, 32}) {
     const std::string of = fmt::format("{}/r{}", model, r);
-    add("low_rank/project/" + of + "/add_and_gemm", [&g, r](State& s) { project(s, g, r); });
     add("low_rank/split_off/" + of + "/copy_and_gemms", [&g, r](State& s) { split_off(s, g, r); });
     for (const bool close : {false, true}) {
       const std::string rows = std::string("low_rank/orthonormalise_") + (close ? "close/" : "apart/") + of;

@@ -6,7 +6,6 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <vector>
@@ -15,9 +14,6 @@
 #include "data/datasets.h"
 #include "data/image_cache.h"
 #include "data/loader.h"
-#include "data/sampler.h"
-#include "data/shape_images.h"
-#include "data/transform.h"
 
 namespace ab {
 namespace {
@@ -38,21 +34,6 @@ const ImageSet& training_set() {
   return set;
 }
 
-/// Augmenting and normalising alone: one image over and over.
-void prepare_image(benchmark::State& state) {
-  ImageTransform transform(training_set(), 32, 32);
-  Image unused;
-  std::vector<float> out(3072);
-  std::int64_t sample = 0;
-  for (auto _ : state) {
-    transform.prepare(training_set().read(sample % 64, unused), {}, {0, 0, sample}, out.data());
-    benchmark::DoNotOptimize(out.data());
-    ++sample;
-  }
-  state.SetItemsProcessed(state.iterations());
-}
-BENCHMARK(prepare_image);
-
 /// Whole passes with a batch size of 128. Arguments: threads (0: on this one); training; whether a GPU does the rest.
 void loader_pass(benchmark::State& state) {
   const int threads = static_cast<int>(state.range(0));
@@ -72,26 +53,6 @@ BENCHMARK(loader_pass)
     ->ArgsProduct({{0, 1, 2}, {0, 1}, {0, 1}})
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
-
-/// A photograph of ImageNet's usual size, already decoded, to 224 · 224: random crop and flip, and so many
-/// operations of RandAugment.
-void transform_photograph(benchmark::State& state) {
-  ImageSet set = training_set();
-  set.cropping = Cropping::resized;
-  ImageTransform transform(set, 224, 224);
-  const ImageView photograph{set.pixels.data(), 375, 500};
-  const Augmentation augmentation{.rand_augment = static_cast<int>(state.range(0))};
-  std::vector<float> out(3 * 224 * 224);
-  std::int64_t sample = 0;
-  for (auto _ : state) {
-    const SampleKey key{0, 0, sample++};
-    const Box part = transform.part_seen(augmentation, key)(photograph.height, photograph.width).box;
-    transform.prepare(photograph.part(part), augmentation, key, out.data());
-    benchmark::DoNotOptimize(out.data());
-  }
-  state.SetItemsProcessed(state.iterations());
-}
-BENCHMARK(transform_photograph)->ArgName("rand_augment")->Arg(0)->Arg(2)->Unit(benchmark::kMicrosecond);
 
 /// Training passes over real files with a batch size of 16. Arguments: threads (0: on this one), and whether images stay decoded
 /// in memory, in which an untimed pass has put them.
@@ -120,24 +81,6 @@ BENCHMARK(imagenet_pass)
     ->ArgsProduct({{0, 1, 2}, {0, 1}})
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
-
-void shuffle(benchmark::State& state) {
-  std::int64_t epoch = 0;
-  for (auto _ : state) benchmark::DoNotOptimize(shuffled_order(50000, 0, epoch++).data());
-  state.SetItemsProcessed(50000 * state.iterations());
-}
-BENCHMARK(shuffle)->Unit(benchmark::kMillisecond);
-
-void draw_synthetic_image(benchmark::State& state) {
-  std::array<std::uint8_t, kShapeImageBytes> planes;
-  std::int64_t index = 0;
-  for (auto _ : state) {
-    draw_shape_image(0, Split::train, index++, planes);
-    benchmark::DoNotOptimize(planes.data());
-  }
-  state.SetItemsProcessed(state.iterations());
-}
-BENCHMARK(draw_synthetic_image)->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace ab

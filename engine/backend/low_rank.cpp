@@ -15,7 +15,7 @@ namespace {
 /// From here on a product is a library's: there is more arithmetic than memory.
 constexpr std::int64_t kManyFactors = 8;
 
-// The passes as loops of a CPU: four rows of M at a time, so that what has been read of a factor serves them all, with sums in
+// The second pass as loops of a CPU: four rows of M at a time, so that what has been read of a factor serves them all, with sums in
 // vector registers.
 
 #if defined(__AVX512F__)
@@ -45,14 +45,6 @@ void store(float* to, const Vector& v, std::int64_t count) {
   std::memcpy(to, &v, static_cast<std::size_t>(count) * sizeof(float));
 }
 
-float sum(const Vector& v) {
-  float parts[kWidth];
-  store(parts, v);
-  for (std::int64_t half = kWidth / 2; half > 0; half /= 2)
-    for (std::int64_t l = 0; l < half; ++l) parts[l] += parts[l + half];
-  return parts[0];
-}
-
 template <int N> using Constant = std::integral_constant<int, N>;
 
 /// body(first row, how many as a constant) for groups of rows; what is left comes row by row.
@@ -64,44 +56,6 @@ void for_each_row_group(Device device, std::int64_t rows, std::int64_t row_cost,
     for (std::int64_t i = first; i < rows; ++i) body(i, Constant<1>{});
   });
 }
-
-/// kernels::AddAndProject for a group of rows.
-struct Projection {
-  const float *gradient, *residual, *q;
-  float *m, *p;
-  std::int64_t n, columns, r;
-
-  template <int kCount> void operator()(std::int64_t i, Constant<kCount> count) const {
-    const std::int64_t begin = i * columns, end = begin + kCount * columns;
-    if (gradient)
-      for (std::int64_t at = begin; at < end; ++at) m[at] = gradient[at] + residual[at];
-    else std::memcpy(m + begin, residual + begin, static_cast<std::size_t>(end - begin) * sizeof(float));
-    std::int64_t k = 0;
-    for (; r - k >= 4; k += 4) dots(i, count, k, Constant<4>{});
-    for (; k < r; ++k) dots(i, count, k, Constant<1>{});
-  }
-
- private:
-  /// Rows i … of M by rows k … of Q.
-  template <int kCount, int kFactors>
-  void dots(std::int64_t i, Constant<kCount>, std::int64_t k, Constant<kFactors>) const {
-    const float *const rows = m + i * columns, *const factors = q + k * columns;
-    Vector sums[kCount][kFactors] = {};
-    const auto add = [&](std::int64_t j, auto... left) {
-      Vector of_row[kCount];
-      for (int a = 0; a < kCount; ++a) of_row[a] = load(rows + a * columns + j, left...);
-      for (int b = 0; b < kFactors; ++b) {
-        const Vector factor = load(factors + b * columns + j, left...);
-        for (int a = 0; a < kCount; ++a) sums[a][b] += of_row[a] * factor;
-      }
-    };
-    std::int64_t j = 0;
-    for (; columns - j >= kWidth; j += kWidth) add(j);
-    if (j < columns) add(j, columns - j);
-    for (int a = 0; a < kCount; ++a)
-      for (int b = 0; b < kFactors; ++b) p[(k + b) * n + i + a] = sum(sums[a][b]);
-  }
-};
 
 /// Pᵀ·Q with P [r, n] and Q [r, columns].
 struct Product {
@@ -151,19 +105,15 @@ void add_and_project(const Tensor& gradient, const Tensor& residual, const Tenso
   const std::int64_t rows = m.dim(0), columns = m.dim(1), r = q.dim(0);
   AB_ASSERT(residual.numel() == m.numel() && q.dim(1) == columns && p.numel() == r * rows);
   AB_ASSERT(!gradient.defined() || gradient.numel() == m.numel());
-  if (r >= kManyFactors) {
+  if (r >= kManyFactors || m.device().is_like_cpu()) {
     const Tf32Scope exact(Precision::fp32);
     add_residual(gradient, residual, m);
     return backend(m.device()).gemm({.transpose_b = true}, q, m, p);
   }
   if (m.device().kind == DeviceKind::shapes) return;
-  const float* const g = gradient.defined() ? gradient.data<float>() : nullptr;
-  float* const out = m.data<float>();
-  if (m.device().kind == DeviceKind::cuda)
-    return run_pass(m.device(), kernels::AddAndProject{g, residual.data<float>(), q.data<float>(), out, p.data<float>(),
-                                                       rows, columns, r});
-  for_each_row_group(m.device(), rows, columns * (r + 2),
-                     Projection{g, residual.data<float>(), q.data<float>(), out, p.data<float>(), rows, columns, r});
+  run_pass(m.device(),
+           kernels::AddAndProject{gradient.defined() ? gradient.data<float>() : nullptr, residual.data<float>(),
+                                  q.data<float>(), m.data<float>(), p.data<float>(), rows, columns, r});
 }
 
 void split_off_projection(const RowFactors& own, const RowFactors& mean, const Tensor& failed, const Tensor& m,

@@ -5,7 +5,7 @@
 // P [r, n] and Q [r, m] are small. Factors lie as rows, so that all of them are read and written along memory.
 //   add_and_project        M = G + E and P = Q·Mᵀ
 //   split_off_projection   E = M − P_ownᵀ·Q_own and Ĝ = Pᵀ·Q in place of M
-// With few factors each is one pass over its matrices, else products of the library.
+// With few factors each is one pass over its matrices (on a CPU only the second), else products of the library.
 
 #include "engine/core/tensor.h"
 
