@@ -79,12 +79,6 @@ void collect(const toml::table& table, const std::string& prefix, const std::str
       collect(*inner, key + ".", file, is_saved, values);
       continue;
     }
-    if (key == "skip_damaged") {  // of runs that began before on_bad_image, and go on by it
-      const auto skips = node.value_exact<bool>();
-      AB_CHECK(skips, "{} is neither true nor false", where);
-      values.push_back({find_setting("on_bad_image"), std::string(*skips ? "skip" : "fail"), where});
-      continue;
-    }
     const Setting* setting = find_setting(key);
     if (!setting) refuse_unknown(where, key, is_saved);
     AB_CHECK(!setting->flag_only, "{} is about one start of a run: give it as {}, not in a file", where,
@@ -120,7 +114,7 @@ void add_what_was_not_saved(const std::string& name, const std::vector<GivenValu
   for (const Setting& setting : train_settings()) {
     if (given.contains(setting.key) || setting.flag_only || setting.unset_at_zero) continue;
     const std::string table = setting.table();
-    AB_CHECK(setting.may_change || setting.was_default || (!table.empty() && !tables.contains(table)),
+    AB_CHECK(setting.may_change || (!table.empty() && !tables.contains(table)),
              "{} was saved by another version of abtrain, which had no {}; begin a new run with settings of today",
              name, setting.flag());
     if (!begins_anew) values.push_back({&setting, setting.get(defaults), name});

@@ -51,7 +51,6 @@ struct Setting {
   bool never_empty = false;        ///< an empty text as a flag is a variable that was not set
   bool may_change = false;         ///< may differ when a run is resumed
   std::string kept_word{};         ///< but neither to this word nor from it
-  bool was_default = false;        ///< runs that were saved without it had its default
   bool is_path = false;            ///< a leading ~/ stands for the home folder
   bool brings_defaults = false;    ///< replaces the defaults of others, so it is given before them
   std::vector<std::string> words;  ///< of a setting that is one of a few words

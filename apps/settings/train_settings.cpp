@@ -41,7 +41,7 @@ void declare_data(std::vector<Setting>& all) {
   Setting& sizes = s.numbers(
       "image_sizes", &T::image_sizes, 1, 1024,
       "S,E,...: imagenet: first E epochs with images of S pixels, and so on; later ones and validation have --image-size");
-  sizes.was_default = true, sizes.beside = {"dataset", {"imagenet"}};
+  sizes.beside = {"dataset", {"imagenet"}};
   s.number("dropout", &T::dropout, 0, 0.99, "share of features dropped before the classifier");
   s.number("drop_path", &T::drop_path, 0, 0.99,
            "stochastic depth: how often the last residual branch is skipped; earlier ones less, linearly");
@@ -66,44 +66,39 @@ void declare_images(std::vector<Setting>& all) {
       .beside = {"augment", {"true"}};
   const Section<Framing> framing(
       all, "Images", "", [](auto& config) -> auto& { return config.framing; });
-  framing
-      .choice("interpolation", &Framing::interpolation,
-              {{"bilinear", Interpolation::bilinear}, {"bicubic", Interpolation::bicubic}},
-              "how images of another size are scaled, in training and in validation")
-      .was_default = true;
+  framing.choice("interpolation", &Framing::interpolation,
+                 {{"bilinear", Interpolation::bilinear}, {"bicubic", Interpolation::bicubic}},
+                 "how images of another size are scaled, in training and in validation");
   Setting& min_area = framing.number("min_crop", &Framing::min_area, 0, 1,
                                      "imagenet: the least share of an image that a random crop of --augment shows");
-  min_area.was_default = min_area.above_low = true;
+  min_area.above_low = true;
   min_area.beside = {"dataset", {"imagenet"}};
   Setting& decode = framing.choice(
       "decode", &Framing::decode, {{"exact", Decode::exact}, {"fast", Decode::fast}},
       "imagenet: training decodes all pixels of a JPEG; or, where the part in view has 2, 4 or 8 times the height and width "
       "of the result or more, 1/2, 1/4 or 1/8 of the size, with slightly other pixels. Validation decodes all");
-  decode.was_default = true, decode.beside = {"dataset", {"imagenet"}};
+  decode.beside = {"dataset", {"imagenet"}};
   Setting& shorter = framing.number(
       "resize", &Framing::shorter, 0, 4096,
       "imagenet: shorter side of an image before its centre is cut for validation; 0: 256/224 of --image-size");
-  shorter.was_default = true, shorter.beside = {"dataset", {"imagenet"}};
+  shorter.beside = {"dataset", {"imagenet"}};
   s.number("mixup", &T::mixup, 0, 100, "blend pairs of images: alpha of the Beta distribution; 0: never");
   s.number("cutmix", &T::cutmix, 0, 100, "paste a part of another image: alpha of the Beta distribution; 0: never");
   s.numbers("rand_augment", &T::rand_augment, 0, 30,
             "N,M: random image operations per image, up to 10, and their strength; none when empty");
   s.value("trivial_augment", &T::trivial_augment,
-          "one random image operation of random strength per image (TrivialAugment), in place of --rand-augment")
-      .was_default = true;
+          "one random image operation of random strength per image (TrivialAugment), in place of --rand-augment");
   s.numbers(
-       "color_jitter", &T::color_jitter, 0, 10,
-       "B,C,S or B,C,S,H: brightness, contrast and saturation of each image times 1-B to 1+B and so on, and hue turned by up to "
-       "H of the circle, in random order, before --rand-augment; none when empty")
-      .was_default = true;
-  s.number("repeated_augment", &T::repeated_augment, 1, kMostRepeats,
-           "every image N times in a row, each time augmented anew; an epoch keeps its steps and shows one of N images")
-      .was_default = true;
+      "color_jitter", &T::color_jitter, 0, 10,
+      "B,C,S or B,C,S,H: brightness, contrast and saturation of each image times 1-B to 1+B and so on, and hue turned by up to "
+      "H of the circle, in random order, before --rand-augment; none when empty");
+  s.number(
+      "repeated_augment", &T::repeated_augment, 1, kMostRepeats,
+      "every image N times in a row, each time augmented anew; an epoch keeps its steps and shows one of N images");
   s.number("random_erasing", &T::random_erasing, 0, 1, "how often a rectangle of an image is erased");
   s.choice("shuffle", &T::shuffle, {{"full", Shuffle::full}, {"blocks", Shuffle::blocks}},
            "the order of an epoch: of all images alike; or blocks of 1024 images that lie together in archives of "
-           "abtrain data pack, mixed 16 at a time, so that reads stay near each other")
-      .was_default = true;
+           "abtrain data pack, mixed 16 at a time, so that reads stay near each other");
   s.number(
        "cache_gb", &T::cache_gb, 0, 1e6,
        "GB of memory of each node in which images from files stay decoded, for all its ranks; results do not change")
@@ -114,13 +109,13 @@ void declare_images(std::vector<Setting>& all) {
   disk.may_change = disk.is_path = true;
   Setting& disk_gb = s.number("cache_disk_gb", &T::cache_disk_gb, 0, 1e9,
                               "GB of that disk for this data set; 0: nine tenths of what is free");
-  disk_gb.may_change = disk_gb.was_default = true, disk_gb.beside = {"cache_disk", {}};
+  disk_gb.may_change = true, disk_gb.beside = {"cache_disk", {}};
   Setting& share = s.choice(
       "cache_share", &T::cache_share,
       {{"world", CacheShare::world}, {"node", CacheShare::node}, {"off", CacheShare::off}},
       "nodes send each other the images that they keep in memory; or each trains on a part of the images, and keeps "
       "those; or neither");
-  share.may_change = share.was_default = true, share.kept_word = "node";
+  share.may_change = true, share.kept_word = "node";
   s.choice(
        "on_bad_image", &T::on_bad_image, {{"fail", OnBadImage::fail}, {"skip", OnBadImage::skip}},
        "an image that cannot be read or decoded ends the run; or is named in summary.json, and another takes its place")
@@ -203,7 +198,7 @@ void declare_communication(std::vector<Setting>& all) {
       "bucket_mb", &T::bucket_mb, 0, 1024,
       "gradients are reduced in buckets of this many MiB; 0: 4 between CPUs, 25 between GPUs; auto: the size that delays "
       "the run least by plan's model of --network, with steps that compute as long as they communicate");
-  bucket.may_change = true;  // runs that were begun before it could be 0 have 4
+  bucket.may_change = true;
   bucket.at_auto = kAutoBucket;
   s.choice(
       "comm_dtype", &T::comm_dtype, {{"fp32", DType::float32}, {"bf16", DType::bfloat16}, {"fp16", DType::float16}},

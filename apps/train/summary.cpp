@@ -12,11 +12,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Runs of before lack them.
-const std::set<std::string> kNewer{"flops_per_second", "peak_share",        "joules",           "joules_from",
-                                   "files_cached",     "file_bytes_cached", "images_from_disk", "images_from_nodes",
-                                   "bytes_from_nodes", "bytes_from_disk",   "bytes_from_files"};
-
 constexpr std::size_t kTotals = 4;  // before the phases in a traffic_row()
 
 /// Calls visit(name, member) for every field: one list serves both directions.
@@ -119,7 +114,6 @@ Summary summary_from_json(const std::string& text, const std::string& file) {
   Summary summary;
   for_each_field(summary, [&]<class T>(const char* name, T& member) {
     const auto at = json.find(name);
-    if (at == json.end() && kNewer.contains(name)) return;
     AB_CHECK_KIND(data, at != json.end(), "{} is not a summary of a run: it lacks \"{}\"", file, name);
     if constexpr (std::is_same_v<T, double>) {
       if (at->is_null()) {

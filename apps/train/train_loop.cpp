@@ -413,7 +413,7 @@ class Trainer {
           "warning: {} threads a rank instead of {}: the run goes on, but not to the last bit as if it had "
           "never stopped\n",
           compute_threads(), dict.integer("threads"));
-    const std::int64_t nodes = nodes_apart(config_, world_), before = dict.has("nodes") ? dict.integer("nodes") : nodes;
+    const std::int64_t nodes = nodes_apart(config_, world_), before = dict.integer("nodes");
     AB_CHECK(
         nodes == before,
         "with --cache-share node every node trains on images of its own; the run began on {} of them and now has {}: start it on as "

@@ -199,6 +199,7 @@ TEST_F(ConfigTest, UnknownKeysAreErrorsWithPlaceAndNearestName) {
   EXPECT_TRUE(contains(refused_toml("[ab]\ncycle_step = 3\n"),
                        ":2: ab.cycle_step is not a setting; did you mean ab.cycle_steps?"));
   EXPECT_TRUE(contains(refused_toml("[training]\nlr = 3\n"), ":1: training is not a setting"));
+  EXPECT_TRUE(contains(refused_toml("method = \"ab\"\n[ab]\nkeep = 0.9\n"), "did you mean late-cut.keep?"));
   EXPECT_FALSE(contains(refused_toml("zzzzzzzzzzzz = 3\n"), "did you mean"));
 }
 
@@ -475,24 +476,6 @@ TEST_F(ConfigTest, ASavedRunOfAnotherVersionIsRefused) {
   EXPECT_TRUE(contains(refused_toml(less), "another version of abtrain, which had no --dense-steps"));
   for (const char* more : {"svd = \"gram\"\n", "nonsense = 1\n"})
     EXPECT_TRUE(contains(refused_toml(saved + more), "the run was saved by another version of abtrain")) << more;
-}
-
-TEST_F(ConfigTest, SavedRunsWithoutLaterSettingsGoOnAsTheyBegan) {
-  std::string less = to_toml(from_toml("dataset = \"imagenet\"\ndata_dir = \"images\"\n"));
-  for (const char* line :
-       {"interpolation = \"bilinear\"\n", "min_crop = 0.08\n", "decode = \"exact\"\n", "resize = 0\n",
-        "trivial_augment = false\n", "color_jitter = []\n", "repeated_augment = 1\n", "image_sizes = []\n",
-        "shuffle = \"full\"\n", "cache_disk_gb = 0.0\n", "cache_share = \"world\"\n"}) {
-    const std::size_t at = less.find(line);
-    ASSERT_NE(at, std::string::npos) << less;
-    less.erase(at, std::string(line).size());
-  }
-  EXPECT_EQ(from_toml(less).framing.min_area, kMinArea);
-  EXPECT_EQ(from_toml(less).repeated_augment, 1);
-  EXPECT_EQ(from_toml("skip_damaged = true\n").on_bad_image, OnBadImage::skip);
-  EXPECT_EQ(from_toml("skip_damaged = false\n").on_bad_image, OnBadImage::fail);
-  EXPECT_TRUE(contains(refused_toml("skip_damaged = 1\n"), "skip_damaged is neither true nor false"));
-  EXPECT_TRUE(contains(refused_toml("method = \"ab\"\n[ab]\nkeep = 0.9\n"), "did you mean late-cut.keep?"));
 }
 
 TEST_F(ConfigTest, PresetsOfRivalsAreStartsToo) {
