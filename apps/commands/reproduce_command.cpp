@@ -215,7 +215,7 @@ int run_reproduce(const ReproduceFlags& command) {
     if (folder.empty()) folder = "runs/reproduce/" + result.experiment->name;
     check_result_in(folder, kReportFile, kPaperTable);
     TrainConfig dense = config;
-    dense.method = kBaseline, dense.preset = kOurPreset;
+    dense.method = kBaseline, dense.preset = kOurPreset, dense.comm_dtype = DType::float32;
     if (const int code = train_method(dense, folder, command.overwrite, 2); code != 0) return code;
     if (const int code = train_method(config, folder, command.overwrite, 1); code != 0) return code;
     const std::string ab_run = in_folder(folder, "ab");

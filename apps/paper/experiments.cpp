@@ -53,10 +53,11 @@ TrainConfig experiment_config(const Experiment& experiment, const Adjustments& a
   const std::string& name = experiment.name;
   const std::string& text = experiment_configs().at(experiment.config.empty() ? name : experiment.config);
   if (!experiment.is_of_paper) return resolve_config_text(adjustments.flags, text, name, use);
-  const TrainConfig original = resolve_config_text({}, text, name, ConfigUse::plan);
+  TrainConfig original = resolve_config_text({}, text, name, ConfigUse::plan);
   const TrainConfig asked = resolve_config_text(adjustments.flags, text, name, ConfigUse::plan);
-  const int ranks = asked.ranks == original.ranks ? 0 : asked.ranks;
-  TrainConfig scaled = scale_config(original, adjustments.scale, ranks);
+  original.batch_size = asked.batch_size;  // of which a step keeps one for every rank
+  const bool gives_ranks = std::ranges::find(adjustments.flags, "ranks", &FlagValue::first) != adjustments.flags.end();
+  TrainConfig scaled = scale_config(original, adjustments.scale, gives_ranks ? asked.ranks : 0);
   scaled.out.clear(), scaled.data_dir.clear();
   return resolve_config_text(adjustments.flags, to_toml(scaled), name, use);
 }

@@ -87,7 +87,7 @@ class PlannedRunPair {
  public:
   explicit PlannedRunPair(const TrainConfig& config) : config_(config) {
     TrainConfig dense = config;
-    dense.method = "dense";
+    dense.method = "dense", dense.comm_dtype = DType::float32;
     dense_ = plan_run(dense, {});
   }
 

@@ -189,6 +189,11 @@ TEST(ScaleConfig, FlagsWin) {
   EXPECT_EQ(ab_settings(config).group_size, 2) << "nodes and groups follow the number of ranks";
   EXPECT_EQ(config.steps, 77);
   EXPECT_EQ(config.lr, 0.5);
+  const TrainConfig own =
+      experiment_config(experiment, {.scale = 0.001, .flags = {{"ranks", "16"}, {"batch_size", "999"}}});
+  EXPECT_EQ(own.ranks, 16) << "as the whole experiment has";
+  EXPECT_EQ(own.ranks_per_node, 4);
+  EXPECT_EQ(own.train_samples, 16 * 999) << "a batch for every rank";
 }
 
 class CliReproduceTest : public ab::test::ProgramTest {
