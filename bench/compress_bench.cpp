@@ -4,7 +4,7 @@
 // plain reference (compress_references.h). Every iteration runs both in turn, so that load falls out of the ratio:
 // Time is ours, plain_ms the reference's, and times = plain / ours.
 //   select      the k largest of all elements (AR-Topk), MSTopK's threshold, the largest of every chunk (ScaleCom)
-//   low_rank    add_and_project, orthonormalise_rows and split_off_projection of PowerSGD, all matrices of the model
+//   low_rank    orthonormalise_rows and split_off_projection of PowerSGD, all matrices of the model
 //   pack        gradients into buckets and back, beside a memcpy of as many bytes
 // References take one thread:
 //   OMP_NUM_THREADS=1 compress_bench --benchmark_repetitions=5 --benchmark_report_aggregates_only=true
@@ -16,8 +16,8 @@
 
 #include "bench/compress_references.h"
 #include "engine/backend/backend.h"
+#include "engine/backend/low_rank.h"
 #include "engine/kernels/elementwise.h"
-#include "engine/kernels/low_rank.h"
 #include "engine/kernels/random.h"
 #include "engine/kernels/select.h"
 #include "engine/kernels/sparse.h"

@@ -66,12 +66,18 @@ void AbStrategy::set_gradient_exchange(bool on) {
 
 void AbStrategy::finish_grads(TrainState&) { buckets_->finish(); }
 
-bool AbStrategy::has_transition(std::int64_t step) const {
-  return options_.schedule.transition_at(step) != Transition::none;
+/// A model that is left dense takes no cut that nothing trains any more.
+Transition AbStrategy::transition_at(std::int64_t step) const {
+  const Transition transition = options_.schedule.transition_at(step);
+  const bool splits = transition == Transition::split || transition == Transition::split_uncut;
+  const bool is_idle = splits && step == schedule_.total_steps && options_.final_model == FinalModel::dense;
+  return is_idle ? Transition::none : transition;
 }
 
+bool AbStrategy::has_transition(std::int64_t step) const { return transition_at(step) != Transition::none; }
+
 void AbStrategy::after_step(TrainState& state) {
-  switch (options_.schedule.transition_at(state.step)) {
+  switch (transition_at(state.step)) {
     case Transition::none:
     case Transition::restart_rebound: return;
     case Transition::split: return split(state, true);

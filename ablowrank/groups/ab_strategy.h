@@ -51,6 +51,7 @@ class AbStrategy final : public SyncStrategy {
   void load(const StateDict& saved, TrainState& state) override;
 
  private:
+  Transition transition_at(std::int64_t step) const;
   void split(TrainState& state, bool cut);
   void sync(TrainState& state);
   void enter(Phase phase, TrainState& state);

@@ -55,7 +55,7 @@ TrainConfig experiment_config(const Experiment& experiment, const Adjustments& a
   if (!experiment.is_of_paper) return resolve_config_text(adjustments.flags, text, name, use);
   TrainConfig original = resolve_config_text({}, text, name, ConfigUse::plan);
   const TrainConfig asked = resolve_config_text(adjustments.flags, text, name, ConfigUse::plan);
-  original.batch_size = asked.batch_size;  // of which a step keeps one for every rank
+  original.batch_size = asked.batch_size;  // a scaled run keeps the images of one step, a batch for every rank
   const bool gives_ranks = std::ranges::find(adjustments.flags, "ranks", &FlagValue::first) != adjustments.flags.end();
   TrainConfig scaled = scale_config(original, adjustments.scale, gives_ranks ? asked.ranks : 0);
   scaled.out.clear(), scaled.data_dir.clear();

@@ -2,7 +2,6 @@
 #include "apps/train/summary.h"
 
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "apps/train/stop_request.h"
 #include "engine/core/check.h"

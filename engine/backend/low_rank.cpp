@@ -12,7 +12,7 @@
 namespace ab {
 namespace {
 
-/// From here on a product is a library's: there is more arithmetic than memory.
+/// From here on a pass is a library's: there is more arithmetic than memory. On a CPU the first always is.
 constexpr std::int64_t kManyFactors = 8;
 
 // The second pass as loops of a CPU: four rows of M at a time, so that what has been read of a factor serves them all, with sums in

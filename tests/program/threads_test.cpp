@@ -7,6 +7,7 @@
 #include <sched.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <numeric>
 #include <thread>

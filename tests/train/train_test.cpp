@@ -149,6 +149,14 @@ TEST(AbTrainingRuns, ThePapersCombinationRuns) {
   EXPECT_EQ(outcome.phases, expected);
 }
 
+TEST(AbTrainingRuns, AModelThatIsLeftDenseTakesNoCutThatNothingTrains) {
+  TrainConfig config = small_run("ab", 6);  // the second split would come after its last step
+  ab_settings(config).final_model = FinalModel::dense;
+  EXPECT_EQ(run(config, 2).splits.size(), 1u);
+  config.steps = 7;
+  EXPECT_EQ(run(config, 2).splits.size(), 2u);
+}
+
 TEST(AbTrainingRuns, ARestThatIsKeptLosesNothingAtASplit) {
   // Without a step between split and sync but one at rate 0, W comes back as it was: the cut cost nothing.
   TrainConfig config = small_run("ab", 2);
