@@ -66,12 +66,14 @@ void AbStrategy::set_gradient_exchange(bool on) {
 
 void AbStrategy::finish_grads(TrainState&) { buckets_->finish(); }
 
-/// A model that is left dense takes no cut that nothing trains any more.
+/// At its end a run takes no cut that nothing trains any more: not its first, which would lose most of W, nor one of a model that
+/// is left dense. (An LrSchedule whose length nobody gave has one step.)
 Transition AbStrategy::transition_at(std::int64_t step) const {
   const Transition transition = options_.schedule.transition_at(step);
   const bool splits = transition == Transition::split || transition == Transition::split_uncut;
-  const bool is_idle = splits && step == schedule_.total_steps && options_.final_model == FinalModel::dense;
-  return is_idle ? Transition::none : transition;
+  const bool is_end = step > 1 && step == schedule_.total_steps;
+  const bool is_idle = step == options_.schedule.first_split || options_.final_model == FinalModel::dense;
+  return splits && is_end && is_idle ? Transition::none : transition;
 }
 
 bool AbStrategy::has_transition(std::int64_t step) const { return transition_at(step) != Transition::none; }

@@ -101,10 +101,7 @@ void check(const TrainConfig& config, Layer& model, int world_size) {
 }
 
 std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule& schedule) {
-  AbOptions options = ab_options(config);
-  // A run that ends with its first split would lose most of W, and nothing would train the factors.
-  if (options.schedule.first_split == schedule.total_steps) ++options.schedule.first_split;
-  return std::make_unique<AbStrategy>(model, world, options, schedule);
+  return std::make_unique<AbStrategy>(model, world, ab_options(config), schedule);
 }
 
 }  // namespace
